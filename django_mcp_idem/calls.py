@@ -1,0 +1,248 @@
+"""One ``tools/call``: from what was sent to an outcome, keyed or not."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Awaitable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from asgiref.sync import sync_to_async
+from django.http import HttpRequest
+from mcp.shared.exceptions import MCPError
+
+from . import jsontext
+from .auth.callers import Caller
+from .context import ToolContext
+from .idempotency import engine
+from .idempotency.engine import Attempt, Work
+from .idempotency.keys import InvalidKey, validate_key
+from .idempotency.outcomes import Outcome, Reason, Refused
+from .idempotency.transactions import RolledBack, run_in_transaction
+from .registry import Site
+from .results import error_result
+from .schemas import InvalidArguments
+from .states import Ending
+from .tools import Tool, ToolError
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class UnknownTool(LookupError):
+    """There is no such tool, or the caller may not know of it (R19)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolCall:
+    """A call as it was sent.
+
+    Attributes:
+        site: The endpoint that was called.
+        caller: Who is calling.
+        request: The HTTP request, if it came over HTTP.
+        name: Name of the tool.
+        arguments: Its arguments, ``{}`` where none were sent (R09).
+        keyed: Whether there is a key.
+        key: The key, of whatever type was sent.
+        input_responses: Answers to an ``input_required`` result.
+        request_state: What that result asked to have sent back.
+    """
+
+    site: Site
+    caller: Caller
+    request: HttpRequest | None
+    name: str
+    arguments: Mapping[str, Any]
+    keyed: bool
+    key: object
+    input_responses: Mapping[str, Any] | None
+    request_state: str | None
+
+    @property
+    def continues(self) -> bool:
+        """Whether it continues an ``input_required`` result, and so is no retry (R16)."""
+        return self.input_responses is not None or self.request_state is not None
+
+
+async def perform(call: ToolCall) -> Outcome:
+    """Run a call, or say what came of it already.
+
+    A keyed call runs on to its record when the client goes away: a lost response is the same event (R24).
+
+    Raises:
+        UnknownTool: There is no such tool for this caller.
+        Refused: The key stands in the way.
+    """
+    tool = call.site.get_tool(call.name)
+    if tool is None:
+        raise UnknownTool(call.name)
+    if call.keyed and not call.continues:
+        return await _to_its_end(sync_to_async(_perform_keyed)(call, tool))
+    if tool.is_async and not tool.policy.atomic:
+        return await _perform_async(call, tool)
+    return await sync_to_async(_perform_unkeyed)(call, tool)
+
+
+def _perform_keyed(call: ToolCall, tool: Tool) -> Outcome:
+    _authorize(call, tool)
+    try:
+        key = validate_key(call.key)
+    except InvalidKey as error:
+        raise Refused(Reason.INVALID, str(error)) from error
+    if call.caller.is_anonymous:
+        raise Refused(Reason.UNSUPPORTED, "An anonymous caller's key protects nothing here. Sign in, or leave it out.")
+    body = _Body(call, tool)
+    keyed = engine.Call(
+        scope=call.caller.scope(call.site.name),
+        key=key,
+        tool=tool.name,
+        arguments=call.arguments,
+        policy=tool.policy,
+        user_id=call.caller.user.pk,
+    )
+    try:
+        return engine.execute(keyed, Work(admit=body.admit, run=body.run, rolled_back=FAILURE)).outcome
+    except InvalidArguments as error:
+        return _refused_arguments(error)
+
+
+def _perform_unkeyed(call: ToolCall, tool: Tool) -> Outcome:
+    _authorize_unkeyed(call, tool)
+    body = _Body(call, tool)
+    try:
+        body.admit()
+    except InvalidArguments as error:
+        return _refused_arguments(error)
+    return _run_atomic(body) if tool.policy.atomic else body.run(_first_attempt())
+
+
+async def _perform_async(call: ToolCall, tool: Tool) -> Outcome:
+    if tool.permissions:
+        await sync_to_async(_authorize_unkeyed)(call, tool)
+    else:
+        _authorize_unkeyed(call, tool)
+    body = _Body(call, tool)
+    try:
+        body.admit()
+    except InvalidArguments as error:
+        return _refused_arguments(error)
+    return await body.arun(_first_attempt())
+
+
+def _authorize(call: ToolCall, tool: Tool) -> None:
+    if not tool.permits(call.caller.user):
+        raise UnknownTool(call.name)
+
+
+def _authorize_unkeyed(call: ToolCall, tool: Tool) -> None:
+    _authorize(call, tool)
+    if tool.key_required and not call.continues:
+        raise Refused(
+            Reason.REQUIRED, f"{tool.name} has to be called with params.idempotencyKey, a string of your own."
+        )
+
+
+def _run_atomic(body: _Body) -> Outcome:
+    try:
+        return run_in_transaction(lambda: body.run(_first_attempt()), rolled_back=FAILURE)
+    except RolledBack as ending:
+        return ending.outcome
+    except Exception:
+        logger.exception("The transaction of tool %s ended with an error.", body.tool.name)
+        return FAILURE
+
+
+class _Body:
+    """The body of one call, in the two steps that the engine takes."""
+
+    def __init__(self, call: ToolCall, tool: Tool) -> None:
+        self.call = call
+        self.tool = tool
+        self.bound: Mapping[str, Any] = {}
+
+    def admit(self) -> None:
+        """Check the arguments.
+
+        Raises:
+            InvalidArguments: They do not fit the tool's schema.
+        """
+        self.bound = self.tool.arguments.bind(self.call.arguments)
+
+    def run(self, attempt: Attempt) -> Outcome:
+        """Run the tool in this thread and say how it ended."""
+        try:
+            return _returned(self.tool, self.tool.run(self.bound, self._context(attempt)))
+        except Exception as error:
+            return _raised(self.tool, error)
+
+    async def arun(self, attempt: Attempt) -> Outcome:
+        """Run an async tool in this event loop and say how it ended."""
+        try:
+            return _returned(self.tool, await self.tool.arun(self.bound, self._context(attempt)))
+        except Exception as error:
+            return _raised(self.tool, error)
+
+    def _context(self, attempt: Attempt) -> ToolContext:
+        return ToolContext(
+            user=self.call.caller.user,
+            request=self.call.request,
+            attempt=attempt.number,
+            input_responses=self.call.input_responses,
+            request_state=self.call.request_state,
+            seed=attempt.seed,
+        )
+
+
+def _returned(tool: Tool, value: Any) -> Outcome:
+    result = tool.returns.result(value)
+    ending = Ending.TOOL_ERROR if result.get("isError") else Ending.RESULT
+    return Outcome(ending, jsontext.write(result).decode())
+
+
+def _raised(tool: Tool, error: Exception) -> Outcome:
+    if isinstance(error, ToolError):
+        return _tool_error(str(error))
+    if isinstance(error, MCPError):
+        try:
+            details = error.error.model_dump(mode="json", exclude_none=True)
+            return Outcome(Ending.PROTOCOL_ERROR, jsontext.write(details).decode())
+        except ValueError as unwritable:
+            error = unwritable
+    logger.error("Tool %s failed.", tool.name, exc_info=error)
+    return FAILURE
+
+
+def _tool_error(message: str) -> Outcome:
+    return Outcome(Ending.TOOL_ERROR, jsontext.write(error_result(message)).decode())
+
+
+def _refused_arguments(error: InvalidArguments) -> Outcome:
+    return _tool_error(f"The arguments do not fit the tool's schema: {error}")
+
+
+def _first_attempt() -> Attempt:
+    return Attempt(number=1, seed=secrets.token_hex(16))
+
+
+FAILURE = _tool_error("The tool failed. The error was logged on the server.")
+"""What a caller is told of an exception that the tool did not declare: nothing of it."""
+
+
+async def _to_its_end(work: Awaitable[T]) -> T:
+    """Wait for ``work`` even while being cancelled, and only then let the cancellation pass.
+
+    Whoever cancelled would otherwise tear down the thread that the work runs in, and with it its transaction.
+    """
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        while not task.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait({task})
+        raise

@@ -1,0 +1,95 @@
+"""System checks: what can be seen to be wrong before the first call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from django.apps import AppConfig
+from django.conf import settings
+from django.core.checks import CheckMessage, Error, Tags, Warning, register
+from django.core.exceptions import ImproperlyConfigured
+from django.db import connections
+from django.urls import URLPattern, URLResolver, get_resolver
+
+from .conf import get_settings
+from .idempotency.databases import writer
+from .registry import SiteURLs
+
+
+@register()
+def check_settings(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
+    """``MCP_IDEM`` can be read."""
+    try:
+        get_settings()
+    except (ImproperlyConfigured, TypeError) as error:
+        return [Error(str(error), hint="See the table of settings in the README.", id="django_mcp_idem.E001")]
+    return []
+
+
+@register()
+def check_store_is_shared(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
+    """Every process sees the same records and locks (R14)."""
+    return [*_check_lock_cache(), *_check_database()]
+
+
+@register(Tags.urls)
+def check_route(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
+    """No site is routed at a URL that ends in a slash."""
+    if not getattr(settings, "ROOT_URLCONF", None):
+        return []
+    return [
+        Warning(
+            f"The MCP endpoint is routed at {route!r}, which ends in a slash.",
+            hint=(
+                "A client that leaves the slash out is redirected, and the redirect loses its POST. "
+                f"Route it at {route.rstrip('/')!r}: it answers there with and without the slash."
+            ),
+            id="django_mcp_idem.W001",
+        )
+        for route in _site_routes(get_resolver().url_patterns, "")
+        if route.endswith("/")
+    ]
+
+
+def _check_lock_cache() -> Iterator[CheckMessage]:
+    try:
+        alias = get_settings().LOCK_CACHE
+    except (ImproperlyConfigured, TypeError):
+        return
+    if alias is None:
+        return
+    backend = settings.CACHES.get(alias, {}).get("BACKEND")
+    if backend is None:
+        yield Error(
+            f"MCP_IDEM names the cache {alias!r} as LOCK_CACHE, and CACHES has none of that name.",
+            hint="Name a django-redis cache, or leave LOCK_CACHE out.",
+            id="django_mcp_idem.E002",
+        )
+    elif not backend.startswith("django_redis."):
+        yield Error(
+            f"The cache {alias!r}, which MCP_IDEM names as LOCK_CACHE, is {backend}.",
+            hint="Locks need a cache of django-redis, which every process shares. Without Redis leave LOCK_CACHE out.",
+            id="django_mcp_idem.E003",
+        )
+
+
+def _check_database() -> Iterator[CheckMessage]:
+    connection = connections[writer()]
+    if connection.vendor == "sqlite" and connection.is_in_memory_db():
+        yield Error(
+            f"The idempotency records are in the database {connection.alias!r}, an SQLite database in memory.",
+            hint="Every process would have records of its own. Use a file, or a database server.",
+            id="django_mcp_idem.E004",
+        )
+
+
+def _site_routes(patterns: Sequence[URLPattern | URLResolver], prefix: str) -> Iterator[str]:
+    for pattern in patterns:
+        if not isinstance(pattern, URLResolver):
+            continue
+        route = f"{prefix}{pattern.pattern}"
+        if isinstance(pattern.urlconf_name, SiteURLs):
+            yield route
+        else:
+            yield from _site_routes(pattern.url_patterns, route)

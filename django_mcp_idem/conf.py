@@ -1,0 +1,63 @@
+"""The settings of the package: one documented dict, ``MCP_IDEM``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from datetime import timedelta
+from functools import cache
+from typing import Any
+
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+from django.core.signals import setting_changed
+from django.dispatch import receiver
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What ``settings.MCP_IDEM`` may say, with what holds where it says nothing."""
+
+    ALLOW_ANONYMOUS: bool = False
+    """Serve callers who send no credentials. Their keys are refused: they have no scope to record under."""
+
+    LEASE: timedelta = timedelta(seconds=30)
+    """How long a claim holds its key before a retry may settle what became of it (R23)."""
+
+    LOCK_CACHE: str | None = None
+    """Alias of a ``django-redis`` cache that detects calls in flight. ``None``: the database does it alone."""
+
+    LOCK_TIMEOUT: timedelta = timedelta(milliseconds=250)
+    """How long a call waits for Redis before it goes on without it (R26)."""
+
+    RESULT_MAX_BYTES: int = 1024 * 1024
+    """Results longer than this are answered but not stored; a retry is told so, and nothing runs again."""
+
+    RETENTION: timedelta = timedelta(hours=24)
+    """How long a finished record is kept, counted from completion (R12). A tool may name its own."""
+
+    UNKNOWN_RETENTION: timedelta = timedelta(days=30)
+    """How long an unknown outcome is kept (R12)."""
+
+
+@cache
+def get_settings() -> Settings:
+    """The settings in force.
+
+    Raises:
+        ImproperlyConfigured: ``MCP_IDEM`` is not a dict, or names a setting that does not exist.
+    """
+    given: Any = getattr(settings, "MCP_IDEM", {})
+    if not isinstance(given, dict):
+        raise ImproperlyConfigured(f"MCP_IDEM must be a dict, not {type(given).__name__}.")
+    known = {field.name for field in fields(Settings)}
+    if unknown := sorted(set(given) - known):
+        raise ImproperlyConfigured(
+            f"MCP_IDEM has no setting named {', '.join(map(repr, unknown))}. It has {', '.join(sorted(known))}."
+        )
+    return Settings(**given)
+
+
+@receiver(setting_changed)
+def _forget(*, setting: str, **_: Any) -> None:
+    if setting == "MCP_IDEM":
+        get_settings.cache_clear()

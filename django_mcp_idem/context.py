@@ -1,0 +1,49 @@
+"""What a tool's body is given beside its arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from django.http import HttpRequest
+
+from .idempotency.keys import digest
+
+if TYPE_CHECKING:
+    # Models: they cannot be imported before the app registry is ready, and this module is.
+    from django.contrib.auth.base_user import AbstractBaseUser
+    from django.contrib.auth.models import AnonymousUser
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolContext:
+    """The call that a body is run for; injected where a parameter is annotated with it.
+
+    Attributes:
+        user: Who is calling.
+        request: The HTTP request of this call, ``None`` where it did not come over HTTP.
+        attempt: 1, and one more for each time that an interrupted call is run again.
+        input_responses: The answers to an earlier ``InputRequiredResult`` of this tool, by their names.
+        request_state: What that result asked to have sent back.
+    """
+
+    user: AbstractBaseUser | AnonymousUser
+    request: HttpRequest | None
+    attempt: int
+    input_responses: Mapping[str, Any] | None = None
+    request_state: str | None = None
+    seed: str = field(repr=False)
+
+    def downstream_key(self, label: str = "") -> str:
+        """An idempotency key for a service that the body calls.
+
+        Args:
+            label: Tells apart the calls that one body makes.
+
+        Returns:
+            36 characters in the form of a UUID: the same for every attempt of one record, another for every other
+            record, and never the caller's own key. An unkeyed call has a new one each time.
+        """
+        return str(UUID(hex=digest(self.seed, label)[:32]))

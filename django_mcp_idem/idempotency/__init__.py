@@ -1,0 +1,1 @@
+"""The core: it knows keys, scopes, records and leases, and nothing of MCP or HTTP."""

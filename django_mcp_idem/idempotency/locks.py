@@ -1,0 +1,147 @@
+"""Calls in flight, seen by Redis before the database is asked.
+
+A lock may only ever say no (R26): it keeps a storm of duplicates away from the claim. Whether a body runs is decided
+by the record alone, so that losing, flushing or never having Redis changes nothing but the load.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Protocol, cast
+
+from django.core.cache import caches
+from django_redis import get_redis_connection
+from redis import ConnectionPool, Redis, RedisError
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from ..conf import get_settings
+from .equivalence import VERSION
+from .keys import Identity
+
+logger = logging.getLogger(__name__)
+
+# Release only what is still our own: after a lapse the lock may be another's.
+_COMPARE_AND_DELETE = """
+if redis.call("GET", KEYS[1]) == ARGV[1] then return redis.call("DEL", KEYS[1]) end
+return 0
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Holder:
+    """Who holds a lock, and for which call.
+
+    Attributes:
+        owner: The owner token of the claim.
+        fingerprint: The fingerprint of its call.
+        fingerprint_version: The version of that fingerprint.
+    """
+
+    owner: str
+    fingerprint: str
+    fingerprint_version: int = VERSION
+
+    def __str__(self) -> str:
+        return f"{self.owner}:{self.fingerprint_version}:{self.fingerprint}"
+
+    @classmethod
+    def parse(cls, text: str) -> Holder:
+        """The inverse of ``str()``."""
+        owner, version, fingerprint = text.split(":")
+        return cls(owner=owner, fingerprint=fingerprint, fingerprint_version=int(version))
+
+
+class Lock(Protocol):
+    """Detects calls in flight."""
+
+    def acquire(self, identity: Identity, holder: Holder) -> Holder | None:
+        """Take the lock. Returns who else holds it; ``None`` if the way is free, as far as can be told."""
+
+    def release(self, identity: Identity, holder: Holder) -> None:
+        """Give the lock back if it is still held."""
+
+
+class NoLock:
+    """For projects without Redis: the record alone detects calls in flight."""
+
+    def acquire(self, identity: Identity, holder: Holder) -> Holder | None:
+        return None
+
+    def release(self, identity: Identity, holder: Holder) -> None:
+        pass
+
+
+class RedisLock:
+    """One Redis key for each call in flight, gone by itself when the lease is over."""
+
+    def __init__(self, alias: str) -> None:
+        self._redis = _impatient_client(alias)
+        self._key = caches[alias].make_key
+        self._answering = True
+
+    def acquire(self, identity: Identity, holder: Holder) -> Holder | None:
+        lease_ms = int(get_settings().LEASE.total_seconds() * 1000)
+        try:
+            taken = self._redis.set(self._name(identity), str(holder), nx=True, px=lease_ms)
+            other = None if taken else self._other(identity, holder)
+        except RedisError as error:
+            self._note_failure(error)
+            return None
+        self._note_success()
+        return other
+
+    def release(self, identity: Identity, holder: Holder) -> None:
+        try:
+            self._redis.eval(_COMPARE_AND_DELETE, 1, self._name(identity), str(holder))
+        except RedisError as error:
+            self._note_failure(error)
+
+    def _other(self, identity: Identity, holder: Holder) -> Holder | None:
+        found = cast("bytes | None", self._redis.get(self._name(identity)))
+        # Our own, where the reply to SET was lost and the command sent again.
+        if found is None or found.decode() == str(holder):
+            return None
+        return Holder.parse(found.decode())
+
+    def _name(self, identity: Identity) -> str:
+        return self._key(f"mcp-idem:{identity.scope_digest}:{identity.key_digest}")
+
+    def _note_failure(self, error: RedisError) -> None:
+        if self._answering:
+            logger.warning("Redis does not answer (%r). Keyed calls go on, on the database alone.", error)
+        self._answering = False
+
+    def _note_success(self) -> None:
+        if not self._answering:
+            logger.info("Redis answers again.")
+        self._answering = True
+
+
+@cache
+def _redis_lock(alias: str) -> RedisLock:
+    return RedisLock(alias)
+
+
+def get_lock() -> Lock:
+    """The lock that the settings name."""
+    alias = get_settings().LOCK_CACHE
+    return NoLock() if alias is None else _redis_lock(alias)
+
+
+def _impatient_client(alias: str) -> Redis:
+    """A client for the cache's server that neither waits long nor repeats a command.
+
+    The cache's own may do both, and a repeated SET finds the lock it has just taken.
+    """
+    pool = get_redis_connection(alias).connection_pool
+    timeout = get_settings().LOCK_TIMEOUT.total_seconds()
+    options: dict[str, Any] = {
+        **pool.connection_kwargs,
+        "socket_timeout": timeout,
+        "socket_connect_timeout": timeout,
+        "retry": Retry(NoBackoff(), 0),
+    }
+    return Redis(connection_pool=ConnectionPool(connection_class=pool.connection_class, **options))

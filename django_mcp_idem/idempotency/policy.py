@@ -1,0 +1,43 @@
+"""What a tool's author says about running it, as the engine needs it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import Enum
+
+
+class Effects(Enum):
+    """What running a body twice would do, and so what a crash in mid-call means (R23)."""
+
+    ATOMIC = "atomic"
+    """All writes are in one transaction with the record: a crash rolls back, the body runs again."""
+
+    RERUN_SAFE = "rerun_safe"
+    """Running twice does no harm: the body runs again."""
+
+    EXTERNAL = "external"
+    """The effect may have happened: the outcome is unknown, and nobody guesses."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy:
+    """How the engine treats the calls of one tool.
+
+    Attributes:
+        effects: What running the body twice would do.
+        retention: How long a finished record is kept; ``None`` for the setting ``RETENTION``.
+    """
+
+    effects: Effects
+    retention: timedelta | None = None
+
+    @property
+    def atomic(self) -> bool:
+        """Whether body and completion are one transaction."""
+        return self.effects is Effects.ATOMIC
+
+    @property
+    def may_run_again(self) -> bool:
+        """Whether a body that may have run can be run again."""
+        return self.effects is not Effects.EXTERNAL

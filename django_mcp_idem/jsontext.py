@@ -1,0 +1,111 @@
+"""JSON as it is on the wire and in the table: one parser and one writer.
+
+Numbers decide how: a key's second call is compared by exact integers (R08), a tool receives what was sent (R11), and
+a result comes back as it was (R06). ``json`` parses, since ``orjson`` silently turns integers above 64 bits into
+floats; ``orjson`` writes, except where it would refuse or lose something.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import orjson
+
+MAX_DEPTH = 100
+"""How deeply arrays and objects may be nested in what is parsed."""
+
+MAX_WRITTEN_DEPTH = 200
+"""How deeply they may be in what is written; the SDK's models refuse more than 254."""
+
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+
+
+class ParseError(ValueError):
+    """The bytes are not JSON, or are JSON that no tool could be given exactly."""
+
+
+def parse(body: bytes) -> Any:
+    """Parse a JSON text.
+
+    Integers are exact at any size that Python parses; of members with one name the last counts.
+
+    Raises:
+        ParseError: Not UTF-8, not JSON, NaN or an infinity, a number too large for a double, an integer of thousands
+            of digits, half a surrogate pair, or nesting deeper than 100.
+    """
+    try:
+        value = json.loads(body.decode(), parse_float=_finite, parse_constant=_refuse_constant)
+    except RecursionError:
+        raise ParseError("nested too deeply") from None
+    except ValueError as error:
+        raise ParseError(str(error)) from error
+    if body.count(b"[") + body.count(b"{") > MAX_DEPTH and _deeper_than(MAX_DEPTH, value):
+        raise ParseError("nested too deeply")
+    if _SURROGATE.search(body) and not _encodable(value):
+        raise ParseError("half of a surrogate pair")
+    return value
+
+
+def write(value: Any) -> bytes:
+    """Write a JSON text, compactly.
+
+    Raises:
+        ValueError: The value holds NaN, an infinity or something that is not JSON, or is nested deeper than 200.
+    """
+    try:
+        text = orjson.dumps(value)
+    except TypeError:
+        # An integer above 64 bits, half a surrogate pair, or nothing that JSON has: the standard library tells.
+        return _write_exactly(value)
+    # orjson writes NaN as null, so only a null can hide one.
+    if b"null" in text:
+        _write_exactly(value)
+    return text
+
+
+def _write_exactly(value: Any) -> bytes:
+    if _deeper_than(MAX_WRITTEN_DEPTH, value):
+        raise ValueError("nested too deeply")
+    try:
+        return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
+    except TypeError as error:
+        raise ValueError(str(error)) from error
+
+
+def _finite(literal: str) -> float:
+    number = float(literal)
+    if math.isinf(number):
+        raise ValueError("number out of range")
+    return number
+
+
+def _refuse_constant(literal: str) -> Any:
+    raise ValueError(f"{literal} is not JSON")
+
+
+def _deeper_than(limit: int, value: Any) -> bool:
+    level = [value]
+    for _ in range(limit + 1):
+        level = [child for node in level for child in _children(node)]
+        if not level:
+            return False
+    return True
+
+
+def _children(node: Any) -> Iterator[Any]:
+    if isinstance(node, Mapping):
+        yield from node.values()
+    elif isinstance(node, list | tuple):
+        yield from node
+
+
+def _encodable(value: Any) -> bool:
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True

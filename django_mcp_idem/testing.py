@@ -1,0 +1,92 @@
+"""For tests of tools: a client that calls them in process, within the test's own transaction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from asgiref.sync import async_to_sync
+from django.contrib.auth.base_user import AbstractBaseUser
+from mcp.server.connection import Connection
+from mcp.shared.exceptions import MCPError
+from mcp.shared.transport_context import TransportContext
+from mcp_types import CallToolResult, Tool
+from mcp_types.version import LATEST_MODERN_VERSION
+
+from . import jsontext
+from .auth.callers import Caller
+from .protocol import Visit
+from .registry import Site
+from .registry import site as default_site
+from .transport.exchange import serve
+
+_META = {
+    "io.modelcontextprotocol/protocolVersion": LATEST_MODERN_VERSION,
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class MCPClient:
+    """Calls the tools of a site as one user: all that a call over HTTP goes through but HTTP and the sign-in.
+
+    Attributes:
+        user: Who is calling.
+        site: The endpoint.
+    """
+
+    user: AbstractBaseUser
+    site: Site
+
+    def call_tool(
+        self, name: str, arguments: dict[str, Any] | None = None, *, key: str | None = None
+    ) -> CallToolResult:
+        """Call a tool.
+
+        Args:
+            name: Name of the tool.
+            arguments: Its arguments.
+            key: The idempotency key; ``None`` for a call without one.
+
+        Raises:
+            MCPError: The answer is a JSON-RPC error; ``error.data["type"]`` tells refusals of the key apart.
+        """
+        keyed = {} if key is None else {"idempotencyKey": key}
+        result = self.request("tools/call", {"name": name, "arguments": arguments or {}, **keyed})
+        return CallToolResult.model_validate(result, by_name=False)
+
+    def list_tools(self) -> list[Tool]:
+        """The tools that the user may see."""
+        return [Tool.model_validate(tool, by_name=False) for tool in self.request("tools/list", {})["tools"]]
+
+    def request(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        """Send any request and return its result as it is on the wire.
+
+        Raises:
+            MCPError: The answer is a JSON-RPC error.
+        """
+        sent = jsontext.parse(jsontext.write({**params, "_meta": _META}))
+        reply = async_to_sync(serve)(
+            self.site,
+            Visit(caller=Caller(user=self.user), request=None),
+            request_id=1,
+            method=method,
+            params=sent,
+            connection=Connection.from_envelope(LATEST_MODERN_VERSION, None, {}),
+            transport=TransportContext(kind="in-process", can_send_request=False),
+        )
+        message = jsontext.parse(jsontext.write(reply.message))
+        if "error" in message:
+            raise MCPError(message["error"]["code"], message["error"]["message"], message["error"].get("data"))
+        result: dict[str, Any] = message["result"]
+        return result
+
+
+def mcp_client(user: AbstractBaseUser, *, site: Site = default_site) -> MCPClient:
+    """A client for tests, in process, for Django's ``TestCase`` and pytest.
+
+    Args:
+        user: Who is calling.
+        site: The endpoint.
+    """
+    return MCPClient(user=user, site=site)

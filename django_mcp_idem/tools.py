@@ -1,0 +1,184 @@
+"""A tool: a function, its schemas, who may call it, and what running it twice would do."""
+
+from __future__ import annotations
+
+import inspect
+import types
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
+
+from asgiref.sync import async_to_sync, iscoroutinefunction
+from django.core.exceptions import ImproperlyConfigured
+from mcp_types import ToolAnnotations
+from pydantic import PydanticUserError
+
+from .context import ToolContext
+from .idempotency.policy import Effects, Policy
+from .results import Returns
+from .schemas import Arguments
+
+if TYPE_CHECKING:
+    from django.contrib.auth.base_user import AbstractBaseUser
+    from django.contrib.auth.models import AnonymousUser
+
+MAX_NAME_LENGTH = 128
+_NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.")
+
+
+class ToolError(Exception):
+    """Raised by a tool to tell the model what went wrong: its text becomes an ``isError`` result."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tool:
+    """A registered tool.
+
+    Attributes:
+        function: What it runs.
+        name: What it is called by.
+        title: What people see.
+        description: What the model reads.
+        annotations: Hints for clients; nothing here acts on them.
+        permissions: What the caller's user must have, all of them.
+        policy: What running it twice would do, and how long its records are kept.
+        key_required: Whether a call without a key is refused.
+        arguments: What it takes.
+        returns: What it gives back.
+        context_parameter: Name of the parameter that takes the ``ToolContext``, if there is one.
+    """
+
+    function: Callable[..., Any]
+    name: str
+    title: str | None
+    description: str
+    annotations: ToolAnnotations
+    permissions: tuple[str, ...]
+    policy: Policy
+    key_required: bool
+    arguments: Arguments
+    returns: Returns
+    context_parameter: str | None
+
+    @property
+    def is_async(self) -> bool:
+        """Whether the function is a coroutine function."""
+        return iscoroutinefunction(self.function)
+
+    def permits(self, user: AbstractBaseUser | AnonymousUser) -> bool:
+        """Whether ``user`` may see and call the tool."""
+        return not self.permissions or bool(getattr(user, "has_perms", _has_none)(self.permissions))
+
+    def run(self, bound: Mapping[str, Any], context: ToolContext) -> Any:
+        """Run the function in this thread, whether it is sync or async."""
+        function = async_to_sync(self.function) if self.is_async else self.function
+        return function(**self._keywords(bound, context))
+
+    async def arun(self, bound: Mapping[str, Any], context: ToolContext) -> Any:
+        """Run an async function in this event loop."""
+        return await self.function(**self._keywords(bound, context))
+
+    def _keywords(self, bound: Mapping[str, Any], context: ToolContext) -> dict[str, Any]:
+        injected = {} if self.context_parameter is None else {self.context_parameter: context}
+        return {**bound, **injected}
+
+
+def make_tool(
+    function: Callable[..., Any],
+    *,
+    name: str | None = None,
+    title: str | None = None,
+    description: str | None = None,
+    permission: str | Sequence[str] = (),
+    atomic: bool = False,
+    read_only: bool = False,
+    rerun_safe: bool = False,
+    idempotent: bool | None = None,
+    destructive: bool | None = None,
+    open_world: bool | None = None,
+    key: Literal["optional", "required"] = "optional",
+    retention: timedelta | None = None,
+) -> Tool:
+    """Make a tool of a function; see ``Site.tool`` for the arguments.
+
+    Raises:
+        ImproperlyConfigured: The words contradict each other, or the function's parameters do not make a schema.
+    """
+    name = function.__name__ if name is None else name
+    _check_name(name)
+    words = [
+        word for word, said in {"atomic": atomic, "read_only": read_only, "rerun_safe": rerun_safe}.items() if said
+    ]
+    if len(words) > 1:
+        raise ImproperlyConfigured(f"Tool {name!r} says {' and '.join(words)}: say one, the strongest that is true.")
+    if read_only and destructive:
+        raise ImproperlyConfigured(f"Tool {name!r} says read_only and destructive: it cannot be both.")
+    if key not in ("optional", "required"):
+        raise ImproperlyConfigured(f"Tool {name!r}: key is {key!r}; it must be 'optional' or 'required'.")
+    if retention is not None and retention <= timedelta(0):
+        raise ImproperlyConfigured(f"Tool {name!r}: retention must be longer than nothing.")
+
+    try:
+        signature = inspect.signature(function, eval_str=True)
+        context_parameter = _context_parameter(signature)
+        parameters = {
+            parameter: details for parameter, details in signature.parameters.items() if parameter != context_parameter
+        }
+        arguments, returns = Arguments(parameters), Returns(_return_annotation(signature))
+    except (TypeError, NameError, PydanticUserError) as error:
+        raise ImproperlyConfigured(f"Tool {name!r} cannot be registered: {error}") from error
+
+    return Tool(
+        function=function,
+        name=name,
+        title=title,
+        description=inspect.getdoc(function) or "" if description is None else description,
+        annotations=ToolAnnotations(
+            read_only_hint=read_only or None,
+            destructive_hint=destructive,
+            idempotent_hint=idempotent,
+            open_world_hint=open_world,
+        ),
+        permissions=(permission,) if isinstance(permission, str) else tuple(permission),
+        policy=Policy(effects=_effects(atomic=atomic, safe=read_only or rerun_safe), retention=retention),
+        key_required=key == "required",
+        arguments=arguments,
+        returns=returns,
+        context_parameter=context_parameter,
+    )
+
+
+def _effects(*, atomic: bool, safe: bool) -> Effects:
+    if atomic:
+        return Effects.ATOMIC
+    return Effects.RERUN_SAFE if safe else Effects.EXTERNAL
+
+
+def _check_name(name: str) -> None:
+    if not 0 < len(name) <= MAX_NAME_LENGTH or not _NAME_CHARACTERS.issuperset(name):
+        raise ImproperlyConfigured(
+            f"{name!r} cannot name a tool: use 1 to {MAX_NAME_LENGTH} ASCII letters, digits, '_', '-' and '.'."
+        )
+
+
+def _context_parameter(signature: inspect.Signature) -> str | None:
+    found = [name for name, parameter in signature.parameters.items() if _is_context(parameter.annotation)]
+    if len(found) > 1:
+        raise TypeError(f"the parameters {', '.join(found)} all take the ToolContext.")
+    return found[0] if found else None
+
+
+def _is_context(annotation: Any) -> bool:
+    if get_origin(annotation) in (Union, types.UnionType):
+        return any(_is_context(arm) for arm in get_args(annotation))
+    return isinstance(annotation, type) and issubclass(annotation, ToolContext)
+
+
+def _return_annotation(signature: inspect.Signature) -> Any:
+    annotation = signature.return_annotation
+    return None if annotation is inspect.Signature.empty else annotation
+
+
+def _has_none(permissions: Sequence[str]) -> bool:
+    return False

@@ -1,0 +1,208 @@
+"""Streamable HTTP as a Django view, the same under WSGI and ASGI."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from asgiref.sync import sync_to_async
+from django.conf import settings
+from django.core.exceptions import RequestDataTooBig
+from django.db.transaction import non_atomic_requests
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
+from django.urls import URLPattern, re_path
+from django.views.decorators.csrf import csrf_exempt
+from mcp.server.connection import Connection
+from mcp.shared.inbound import (
+    ERROR_CODE_HTTP_STATUS,
+    MCP_PROTOCOL_VERSION_HEADER,
+    InboundLadderRejection,
+    classify_inbound_request,
+    unsupported_protocol_version_rejection,
+    validate_mcp_param_headers,
+)
+from mcp.shared.transport_context import TransportContext
+from mcp_types import INVALID_REQUEST, PARSE_ERROR, ErrorData, JSONRPCNotification, JSONRPCRequest
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERSION
+from pydantic import ValidationError
+
+from .. import jsontext
+from ..auth.callers import Caller, Unauthenticated
+from ..auth.tokens import authenticate
+from ..protocol import Visit, get_server
+from ..registry import Site
+from .exchange import Reply, error_reply, serve
+from .session import connection_of, session_id
+
+Headers = Mapping[str, str]
+View = Callable[[HttpRequest], Awaitable[HttpResponse]]
+
+SESSION_HEADER = "Mcp-Session-Id"
+
+
+def patterns(site: Site) -> list[URLPattern]:
+    """The URL pattern of a site: the one view with and without a trailing slash."""
+    return [re_path(r"\A/?\Z", make_view(site), name="endpoint")]
+
+
+def make_view(site: Site) -> View:
+    """The view of a site.
+
+    No CSRF token and no login page: a caller signs in by the ``Authorization`` header of each request. No transaction
+    around it: a claim has to be visible to others before the request ends.
+    """
+
+    @csrf_exempt
+    async def endpoint(request: HttpRequest) -> HttpResponse:
+        if request.method != "POST":
+            return HttpResponseNotAllowed(["POST"])
+        try:
+            caller, body = await sync_to_async(_receive)(request)
+        except Unauthenticated as refused:
+            return _unauthorized(refused)
+        except RequestDataTooBig:
+            return HttpResponse(status=413)
+        if request.content_type != "application/json":
+            return HttpResponse(status=415)
+        if not request.accepts("application/json"):
+            return HttpResponse(status=406)
+        return await _answer(site, caller, request, body)
+
+    endpoint.login_required = False  # type: ignore[attr-defined]  # read by LoginRequiredMiddleware
+    for alias in settings.DATABASES:
+        endpoint = non_atomic_requests(using=alias)(endpoint)
+    return endpoint
+
+
+def _receive(request: HttpRequest) -> tuple[Caller, bytes]:
+    caller = authenticate(request)
+    return caller, request.body
+
+
+async def _answer(site: Site, caller: Caller, request: HttpRequest, body: bytes) -> HttpResponse:
+    # Some servers leave the white space around a value, which is no part of it.
+    headers = {name.lower(): value.strip() for name, value in request.headers.items()}
+    try:
+        message = jsontext.parse(body)
+    except jsontext.ParseError as error:
+        return _rejected(None, ErrorData(code=PARSE_ERROR, message=f"The body is not valid JSON: {error}"))
+    visit = Visit(caller=caller, request=request)
+    version = headers.get(MCP_PROTOCOL_VERSION_HEADER)
+    if version is None or version in HANDSHAKE_PROTOCOL_VERSIONS:
+        return await _answer_handshake(site, visit, message, headers)
+    return await _answer_modern(site, visit, message, headers)
+
+
+async def _answer_modern(site: Site, visit: Visit, message: Any, headers: Headers) -> HttpResponse:
+    """Answer a request that says all about itself (2026-07-28)."""
+    if _is_notification(message):
+        unsupported = unsupported_protocol_version_rejection(headers[MCP_PROTOCOL_VERSION_HEADER])
+        return HttpResponse(status=202) if unsupported is None else _rejected(None, _error_data(unsupported))
+    request = _request(message)
+    if request is None:
+        return _rejected(None, _NOT_ONE_REQUEST)
+    route = classify_inbound_request(message, headers=headers)
+    if isinstance(route, InboundLadderRejection):
+        return _rejected(request.id, _error_data(route))
+    mismatch = _parameter_mismatch(site, request, headers)
+    if mismatch is not None:
+        return _rejected(request.id, _error_data(mismatch))
+    connection = Connection.from_envelope(route.protocol_version, route.client_info, route.client_capabilities)
+    reply = await _serve(site, visit, request, connection, headers)
+    # At 400 and above the TypeScript clients lose an error's data, which a refused caller needs.
+    status = 200 if reply.refused else _status(reply)
+    return _json(reply, status=status)
+
+
+async def _answer_handshake(site: Site, visit: Visit, message: Any, headers: Headers) -> HttpResponse:
+    """Answer a request of a version that began with ``initialize`` (2025-03-26 to 2025-11-25)."""
+    if _is_notification(message) or _is_response(message):
+        return HttpResponse(status=202)
+    request = _request(message)
+    if request is None:
+        return _rejected(None, _NOT_ONE_REQUEST)
+    if request.method == "initialize":
+        connection = Connection.from_envelope(LATEST_HANDSHAKE_VERSION, None, None)
+    else:
+        connection = connection_of(headers.get(SESSION_HEADER.lower()), headers.get(MCP_PROTOCOL_VERSION_HEADER))
+    reply = await _serve(site, visit, request, connection, headers)
+    response = _json(reply, status=200)
+    if request.method == "initialize" and reply.error_code is None:
+        response[SESSION_HEADER] = session_id(connection)
+    return response
+
+
+async def _serve(site: Site, visit: Visit, request: JSONRPCRequest, connection: Connection, headers: Headers) -> Reply:
+    return await serve(
+        site,
+        visit,
+        request_id=request.id,
+        method=request.method,
+        params=request.params,
+        connection=connection,
+        transport=TransportContext(kind="streamable-http", can_send_request=False, headers=headers),
+    )
+
+
+def _parameter_mismatch(site: Site, request: JSONRPCRequest, headers: Headers) -> InboundLadderRejection | None:
+    """Where an ``Mcp-Param-*`` header says something else than the argument it mirrors."""
+    params = request.params or {}
+    name, arguments = params.get("name"), params.get("arguments", {})
+    schema_of = get_server(site).get_tool_input_schema
+    if request.method != "tools/call" or schema_of is None:
+        return None
+    if not isinstance(name, str) or not isinstance(arguments, dict) or (schema := schema_of(name)) is None:
+        return None
+    return validate_mcp_param_headers(schema, arguments, headers)
+
+
+_NOT_ONE_REQUEST = ErrorData(
+    code=INVALID_REQUEST, message="The body must be one JSON-RPC request or notification object."
+)
+
+
+def _request(message: Any) -> JSONRPCRequest | None:
+    try:
+        return JSONRPCRequest.model_validate(message)
+    except ValidationError:
+        return None
+
+
+def _is_notification(message: Any) -> bool:
+    if not isinstance(message, dict) or "id" in message:
+        return False
+    try:
+        JSONRPCNotification.model_validate(message)
+    except ValidationError:
+        return False
+    return True
+
+
+def _is_response(message: Any) -> bool:
+    return isinstance(message, dict) and "method" not in message and ("result" in message or "error" in message)
+
+
+def _error_data(rejection: InboundLadderRejection) -> ErrorData:
+    return ErrorData(code=rejection.code, message=rejection.message, data=rejection.data)
+
+
+def _rejected(request_id: int | str | None, error: ErrorData) -> HttpResponse:
+    reply = error_reply(request_id, error)
+    return _json(reply, status=_status(reply))
+
+
+def _status(reply: Reply) -> int:
+    return 200 if reply.error_code is None else ERROR_CODE_HTTP_STATUS.get(reply.error_code, 200)
+
+
+def _json(reply: Reply, *, status: int) -> HttpResponse:
+    response = HttpResponse(jsontext.write(reply.message), content_type="application/json", status=status)
+    response["Cache-Control"] = "no-store"
+    return response
+
+
+def _unauthorized(refused: Unauthenticated) -> HttpResponse:
+    challenge = 'Bearer realm="mcp"'
+    if refused.presented:
+        challenge += ', error="invalid_token", error_description="The token is unknown, expired or revoked."'
+    return HttpResponse(status=401, headers={"WWW-Authenticate": challenge, "Cache-Control": "no-store"})
