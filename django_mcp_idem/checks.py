@@ -76,7 +76,7 @@ def _check_lock_cache() -> Iterator[CheckMessage]:
 
 def _check_database() -> Iterator[CheckMessage]:
     connection = connections[writer()]
-    if connection.vendor == "sqlite" and connection.is_in_memory_db():
+    if connection.vendor == "sqlite" and connection.is_in_memory_db():  # type: ignore[attr-defined]  # SQLite alone has it
         yield Error(
             f"The idempotency records are in the database {connection.alias!r}, an SQLite database in memory.",
             hint="Every process would have records of its own. Use a file, or a database server.",

@@ -44,6 +44,7 @@ class Site(tuple[SiteURLs, str, str]):
     name: str
     title: str | None
     instructions: str | None
+    _tools: dict[str, Tool]
 
     def __new__(cls, name: str, *, title: str | None = None, instructions: str | None = None) -> Site:
         urls = SiteURLs()
@@ -52,7 +53,7 @@ class Site(tuple[SiteURLs, str, str]):
         self.name = name
         self.title = title
         self.instructions = instructions
-        self._tools: dict[str, Tool] = {}
+        self._tools = {}
         return self
 
     def __repr__(self) -> str:
@@ -94,7 +95,7 @@ class Site(tuple[SiteURLs, str, str]):
         retention: timedelta | None = None,
     ) -> Callable[[F], F]: ...
 
-    def tool(self, function: F | None = None, /, **words: Any) -> F | Callable[[F], F]:
+    def tool(self, function: Any = None, /, **words: Any) -> Any:
         """Register a function as a tool: ``@tool`` or ``@tool(...)``. The function itself is left as it is.
 
         Args:

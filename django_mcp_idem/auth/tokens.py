@@ -31,11 +31,17 @@ def issue(user: AbstractBaseUser, *, name: str, expires_at: datetime | None = No
     Returns:
         The stored token, and its text, which cannot be had again.
     """
+    token = BearerToken(user=user, name=name, expires_at=expires_at)  # type: ignore[misc]  # any user model will do
+    return token, store(token)
+
+
+def store(token: BearerToken) -> str:
+    """Give the new ``token`` its text and save it. Returns the text, which cannot be had again."""
     text = f"mcp_{secrets.token_urlsafe(32)}"
-    token = _tokens().create(
-        user=user, name=name, digest=digest_of(text), created_at=DatabaseNow(), expires_at=expires_at
-    )
-    return token, text
+    token.digest = digest_of(text)
+    token.created_at = DatabaseNow()
+    token.save(using=_writer(), force_insert=True)
+    return text
 
 
 def revoke(tokens: QuerySet[BearerToken]) -> int:

@@ -192,7 +192,7 @@ def _claimed(claim: Claim) -> QuerySet[IdempotencyRecord]:
     return _records().filter(pk=claim.record_id, attempt=claim.attempt, owner=claim.owner)
 
 
-def _holds(**condition: Any) -> ExpressionWrapper[BooleanField[bool, bool]]:
+def _holds(**condition: Any) -> ExpressionWrapper[Q]:
     return ExpressionWrapper(Q(**condition), output_field=BooleanField())
 
 

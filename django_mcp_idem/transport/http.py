@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from asgiref.sync import sync_to_async
@@ -35,7 +35,7 @@ from .exchange import Reply, error_reply, serve
 from .session import connection_of, session_id
 
 Headers = Mapping[str, str]
-View = Callable[[HttpRequest], Awaitable[HttpResponse]]
+View = Callable[[HttpRequest], Coroutine[Any, Any, HttpResponse]]
 
 SESSION_HEADER = "Mcp-Session-Id"
 

@@ -1,0 +1,170 @@
+"""Tools whose effects can be counted, one for each way a tool can be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from django.db import IntegrityError, transaction
+from mcp.shared.exceptions import MCPError
+from mcp_types import (
+    AudioContent,
+    CallToolResult,
+    ImageContent,
+    InputRequiredResult,
+    ResourceLink,
+    TextContent,
+)
+
+from django_mcp_idem import ToolContext, ToolError, tool
+from tests.app.models import Effect, Tally
+
+during: list[Callable[[], None]] = []
+"""What to do in the middle of a body: tests put a barrier, a look at the database or another call in here."""
+
+
+def _pass() -> None:
+    for act in during:
+        act()
+
+
+def _effect(label: str) -> int:
+    effect = Effect.objects.create(label=label)
+    _pass()
+    return effect.pk
+
+
+@tool(atomic=True)
+def atomic(label: str) -> int:
+    return _effect(label)
+
+
+@tool(atomic=True)
+async def atomic_async(label: str) -> int:
+    effect = await Effect.objects.acreate(label=label)
+    _pass()
+    return effect.pk
+
+
+@tool
+def external(label: str) -> int:
+    return _effect(label)
+
+
+@tool
+async def external_async(label: str) -> int:
+    effect = await Effect.objects.acreate(label=label)
+    _pass()
+    return effect.pk
+
+
+@tool(rerun_safe=True)
+def rerun_safe(label: str) -> int:
+    return _effect(label)
+
+
+@tool(atomic=True)
+def atomic_declared_error(label: str) -> int:
+    _effect(label)
+    raise ToolError("The card was declined.")
+
+
+@tool
+def declared_error(label: str) -> int:
+    _effect(label)
+    raise ToolError("The card was declined.")
+
+
+@tool
+def undeclared_error(label: str) -> int:
+    _effect(label)
+    raise RuntimeError("password is hunter2")
+
+
+@tool
+def protocol_error(label: str) -> int:
+    _effect(label)
+    raise MCPError(-31000, "The till is closed.", {"opens": 2**70, "nothing": None})
+
+
+@tool(atomic=True)
+def swallows_database_error(label: str) -> str:
+    """Catches the error of its own statement, which leaves the transaction to be rolled back."""
+    _effect(label)
+    Tally.objects.create(name="once")
+    try:
+        with transaction.atomic(savepoint=False):
+            Tally.objects.create(name="once")
+    except IntegrityError:
+        pass
+    return "success"
+
+
+@tool(atomic=True)
+def fails_on_commit(label: str) -> int:
+    def fail() -> None:
+        raise RuntimeError("the hook failed")
+
+    transaction.on_commit(fail)
+    return _effect(label)
+
+
+@tool(read_only=True)
+def echo(value: Any) -> Any:
+    _effect("echo")
+    return value
+
+
+@tool(rerun_safe=True)
+def contents() -> CallToolResult:
+    _effect("contents")
+    return CallToolResult(
+        content=[
+            TextContent(text="a\u0000b \ud83d\ude00"),
+            ImageContent(data="iVBORw0KGgo=", mime_type="image/png"),
+            AudioContent(data="UklGRg==", mime_type="audio/wav"),
+            ResourceLink(name="order", uri="shop://orders/1"),
+        ],
+        structured_content={"any": [None, -0.0, 2**70]},
+        _meta={"shop.example/trace": "t"},
+    )
+
+
+@tool(rerun_safe=True)
+def not_json() -> float:
+    _effect("not_json")
+    return float("nan")
+
+
+@tool
+def asks(ctx: ToolContext) -> str | InputRequiredResult:
+    _effect("asks")
+    if ctx.input_responses is None:
+        return InputRequiredResult(request_state="s1")
+    return "answered"
+
+
+@tool(key="required")
+def needs_key(label: str) -> int:
+    return _effect(label)
+
+
+@tool(permission="app.view_effect")
+def guarded(label: str) -> int:
+    return _effect(label)
+
+
+@tool(retention=timedelta(seconds=1))
+def briefly_kept(label: str) -> int:
+    return _effect(label)
+
+
+@tool(rerun_safe=True)
+def context(ctx: ToolContext) -> dict[str, Any]:
+    return {
+        "user": ctx.user.get_username(),
+        "attempt": ctx.attempt,
+        "downstream": ctx.downstream_key("refund"),
+        "over_http": ctx.request is not None,
+    }

@@ -1,0 +1,8 @@
+from __future__ import annotations
+
+from django.contrib import admin
+from django.urls import path
+
+from django_mcp_idem import site
+
+urlpatterns = [path("mcp", site), path("admin/", admin.site.urls)]
