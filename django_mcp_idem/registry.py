@@ -80,6 +80,7 @@ class Site(tuple[SiteURLs, str, str]):
     @overload
     def tool(
         self,
+        /,
         *,
         name: str | None = None,
         title: str | None = None,

@@ -168,3 +168,8 @@ def context(ctx: ToolContext) -> dict[str, Any]:
         "downstream": ctx.downstream_key("refund"),
         "over_http": ctx.request is not None,
     }
+
+
+@tool(atomic=True)
+def with_default(label: str = "default") -> int:
+    return _effect(label)

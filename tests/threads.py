@@ -1,0 +1,24 @@
+"""A second caller, in a thread and so on a database connection of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from django.db import connections
+
+T = TypeVar("T")
+
+
+def elsewhere(act: Callable[[], T]) -> T:
+    """What ``act`` returns or raises in another thread, which is waited for ten seconds."""
+
+    def run() -> T:
+        try:
+            return act()
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(1) as threads:
+        return threads.submit(run).result(timeout=10)
