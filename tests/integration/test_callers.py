@@ -11,7 +11,6 @@ from django.db import connection
 from django.http import HttpResponse
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
-from mcp.shared.exceptions import MCPError
 
 from django_mcp_idem.auth.tokens import issue
 from django_mcp_idem.models import BearerToken, IdempotencyRecord
