@@ -1,0 +1,177 @@
+"""Calls that ended without saying so: takeover, fence and the unknown outcome (R23, R25, R28)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection
+from mcp.shared.exceptions import MCPError
+from mcp_types import CallToolResult
+
+from django_mcp_idem.idempotency.clock import DatabaseNow
+from django_mcp_idem.models import IdempotencyRecord
+from django_mcp_idem.states import State
+from django_mcp_idem.testing import mcp_client
+from tests.app.models import Effect
+from tests.factories import RecordFactory
+from tests.threads import elsewhere
+
+
+def end_the_lease() -> None:
+    """Let the lease of the one record be over, as if its owner had been paused for longer."""
+    IdempotencyRecord.objects.update(lease_until=DatabaseNow() - timedelta(seconds=1))
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("name", ["atomic", "atomic_async", "rerun_safe"])
+def test_a_lapsed_call_that_may_run_again_does(user: User, lock_cache: str | None, name: str) -> None:
+    """R23: as the next attempt, with the seed of the first."""
+    lapsed = RecordFactory(user=user, key="k", tool=name, arguments={"label": "a"}, lapsed=True)
+
+    result = mcp_client(user).call_tool(name, {"label": "a"}, key="k")
+
+    assert not result.is_error
+    record = IdempotencyRecord.objects.get()
+    assert (record.state, record.attempt, record.seed) == (State.DONE, 2, lapsed.seed)
+    assert record.owner != lapsed.owner
+    assert Effect.objects.count() == 1
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("name", ["external", "external_async"])
+def test_a_lapsed_external_call_is_not_run_again_by_guesswork(user: User, lock_cache: str | None, name: str) -> None:
+    """R23: its outcome is unknown, and the refusal names the record."""
+    record = RecordFactory(user=user, key="k", tool=name, arguments={"label": "a"}, lapsed=True)
+
+    with pytest.raises(MCPError) as refused:
+        mcp_client(user).call_tool(name, {"label": "a"}, key="k")
+
+    assert refused.value.data == {
+        "type": "idempotency_outcome_unknown",
+        "idempotencyKey": "k",
+        "record": record.pk,
+    }
+    assert not Effect.objects.exists()
+
+
+@pytest.mark.django_db
+def test_a_call_under_a_lease_is_in_progress_whoever_owns_it(user: User) -> None:
+    """R23, R25: and never for longer than that."""
+    RecordFactory(user=user, key="k", tool="atomic", arguments={"label": "a"}, running=True)
+
+    with pytest.raises(MCPError) as refused:
+        mcp_client(user).call_tool("atomic", {"label": "a"}, key="k")
+    assert refused.value.data["type"] == "idempotency_key_in_progress"
+
+    end_the_lease()
+    assert not mcp_client(user).call_tool("atomic", {"label": "a"}, key="k").is_error
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_owner_who_lost_its_claim_changes_nothing_and_tells_what_the_record_says(
+    user: User, during: list[Callable[[], None]]
+) -> None:
+    """R23, R28: one effect, and both callers are told the same."""
+    client = mcp_client(user)
+    others: list[CallToolResult] = []
+
+    def be_overtaken() -> None:
+        during.clear()
+        elsewhere(end_the_lease)
+        others.append(elsewhere(lambda: client.call_tool("rerun_safe", {"label": "a"}, key="k")))
+
+    during.append(be_overtaken)
+    late = client.call_tool("rerun_safe", {"label": "a"}, key="k")
+
+    (other,) = others
+    assert late == other
+    record = IdempotencyRecord.objects.get()
+    assert (record.state, record.attempt) == (State.DONE, 2)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_overtaken_atomic_body_is_rolled_back(user: User, during: list[Callable[[], None]]) -> None:
+    """R23, R28: exactly one effect. On SQLite the body's write lock keeps others from overtaking it at all."""
+    client = mcp_client(user)
+    others: list[CallToolResult] = []
+
+    def be_overtaken() -> None:
+        during.clear()
+        if connection.vendor == "sqlite":
+            with pytest.raises(MCPError) as refused:
+                elsewhere(lambda: client.call_tool("atomic", {"label": "b"}, key="other key"))
+            assert refused.value.data["type"] == "idempotency_unavailable"
+            return
+        elsewhere(end_the_lease)
+        others.append(elsewhere(lambda: client.call_tool("atomic", {"label": "a"}, key="k")))
+
+    during.append(be_overtaken)
+    late = client.call_tool("atomic", {"label": "a"}, key="k")
+
+    assert [late] * len(others) == others
+    assert client.call_tool("atomic", {"label": "a"}, key="k") == late
+    assert Effect.objects.get().pk == late.structured_content
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_late_external_owner_settles_its_own_unknown_outcome(
+    user: User, lock_cache: str | None, during: list[Callable[[], None]]
+) -> None:
+    """R23, R28: a retry in between is told that the outcome is unknown; after it, the result."""
+    client = mcp_client(user)
+
+    def be_given_up() -> None:
+        end_the_lease()
+        if lock_cache is None:
+            with pytest.raises(MCPError) as refused:
+                elsewhere(lambda: client.call_tool("external", {"label": "a"}, key="k"))
+            assert refused.value.data["type"] == "idempotency_outcome_unknown"
+
+    during.append(be_given_up)
+    late = client.call_tool("external", {"label": "a"}, key="k")
+
+    assert client.call_tool("external", {"label": "a"}, key="k") == late
+    assert Effect.objects.count() == 1
+    assert IdempotencyRecord.objects.get().state == State.DONE
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_on_commit_hook_that_raises_leaves_the_record_as_the_answer(user: User) -> None:
+    """R25: what was committed stands."""
+    client = mcp_client(user)
+
+    first = client.call_tool("fails_on_commit", {"label": "a"}, key="k")
+
+    assert not first.is_error
+    assert client.call_tool("fails_on_commit", {"label": "a"}, key="k") == first
+    assert Effect.objects.count() == 1
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("ending", [SystemExit, KeyboardInterrupt, MemoryError])
+def test_a_body_that_ends_its_process_leaves_no_key_stuck(
+    user: User, during: list[Callable[[], None]], ending: type[BaseException]
+) -> None:
+    """R25: a record under a lease that ends, or a recorded failure."""
+
+    def end() -> None:
+        during.clear()
+        raise ending
+
+    during.append(end)
+    client = mcp_client(user)
+    try:
+        client.call_tool("external", {"label": "a"}, key="k")
+    except (SystemExit, KeyboardInterrupt):
+        pass
+    end_the_lease()
+
+    record = IdempotencyRecord.objects.get()
+    assert record.state in (State.RUNNING, State.DONE)
+    if record.state == State.RUNNING:
+        with pytest.raises(MCPError) as refused:
+            client.call_tool("external", {"label": "a"}, key="k")
+        assert refused.value.data["type"] == "idempotency_outcome_unknown"
