@@ -16,6 +16,9 @@ from .conf import get_settings
 from .idempotency.databases import writer
 from .registry import SiteURLs
 
+# Django's test runner makes one of this name, in a process of its own.
+_TEST_DATABASE = "file:memorydb_"
+
 
 @register()
 def check_settings(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
@@ -76,7 +79,9 @@ def _check_lock_cache() -> Iterator[CheckMessage]:
 
 def _check_database() -> Iterator[CheckMessage]:
     connection = connections[writer()]
-    if connection.vendor == "sqlite" and connection.is_in_memory_db():  # type: ignore[attr-defined]  # SQLite alone has it
+    if connection.vendor != "sqlite" or str(connection.settings_dict["NAME"]).startswith(_TEST_DATABASE):
+        return
+    if connection.is_in_memory_db():  # type: ignore[attr-defined]  # SQLite's connection has it
         yield Error(
             f"The idempotency records are in the database {connection.alias!r}, an SQLite database in memory.",
             hint="Every process would have records of its own. Use a file, or a database server.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import cached_property
-from typing import Any, Literal, TypeVar, overload
+from typing import Any, Literal, TypeVar, cast, overload
 
 from django.core.exceptions import ImproperlyConfigured
 from django.urls import URLPattern
@@ -28,7 +28,7 @@ class SiteURLs:
         return patterns(self.site)
 
 
-class Site(tuple[SiteURLs, str, str]):
+class Site(tuple[Sequence[URLPattern], str, str]):
     """One MCP endpoint: its tools, and what ``path("mcp", site)`` takes.
 
     To ``path()`` a site is an include, so that the endpoint answers with and without a trailing slash and never with a
@@ -48,7 +48,8 @@ class Site(tuple[SiteURLs, str, str]):
 
     def __new__(cls, name: str, *, title: str | None = None, instructions: str | None = None) -> Site:
         urls = SiteURLs()
-        self = super().__new__(cls, (urls, "mcp", name))
+        # The resolver reads the patterns off an attribute of what it is given, as it does of a module.
+        self = super().__new__(cls, (cast("Sequence[URLPattern]", urls), "mcp", name))
         urls.site = self
         self.name = name
         self.title = title

@@ -7,8 +7,6 @@ from typing import Any
 
 from celery import shared_task
 
-from .idempotency.retention import sweep
-
 INTERVAL = timedelta(minutes=5)
 
 # One sweep ends before the next is due, and one that was not started by then is not worth starting.
@@ -27,4 +25,7 @@ BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
 @shared_task(ignore_result=True, acks_late=True)
 def expire_records() -> int:
     """Delete expired records. Returns how many."""
+    # Not above: settings import this module for its schedule, before there are models.
+    from .idempotency.retention import sweep
+
     return sweep(budget=_BUDGET).deleted

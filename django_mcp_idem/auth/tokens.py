@@ -16,7 +16,7 @@ from django.http import HttpRequest
 
 from ..conf import get_settings
 from ..idempotency.clock import DatabaseNow
-from ..idempotency.databases import waiting_briefly
+from ..idempotency.databases import NOTE_WAIT_MS, waiting_at_most
 from ..models import BearerToken
 from .callers import Caller, Unauthenticated
 
@@ -76,7 +76,7 @@ def digest_of(text: str) -> str:
 def _stamp(token: BearerToken) -> None:
     """Note the use of a token once a minute; a note that would have to wait is left out."""
     try:
-        with waiting_briefly(_writer()):
+        with waiting_at_most(NOTE_WAIT_MS, using=_writer()):
             _tokens().filter(pk=token.pk).update(last_used_at=DatabaseNow())
     except Error:
         logger.info("The use of token %s could not be noted.", token.pk, exc_info=True)

@@ -10,7 +10,11 @@ from django.db import Error, connections, router
 from ..models import IdempotencyRecord
 from .outcomes import Reason, Refused
 
-SQLITE_WAIT_MS = 50
+CLAIM_WAIT_MS = 1000
+"""How long a claim waits for SQLite's write lock: through a burst of claims, not through another call's body."""
+
+NOTE_WAIT_MS = 50
+"""How long a statistic does, before it is left out."""
 
 
 def writer() -> str:
@@ -32,8 +36,11 @@ def refusing_if_unavailable() -> Iterator[None]:
 
 
 @contextmanager
-def waiting_briefly(using: str) -> Iterator[None]:
-    """Wait for SQLite's one write lock 50 ms at most: a running body holds it for as long as it runs."""
+def waiting_at_most(milliseconds: int, *, using: str) -> Iterator[None]:
+    """Bound the wait for SQLite's one write lock, which a running body holds for as long as it runs.
+
+    Other databases lock rows, and none of those that are written here is held for longer than a statement takes.
+    """
     connection = connections[using]
     if connection.vendor != "sqlite":
         yield
@@ -41,7 +48,7 @@ def waiting_briefly(using: str) -> Iterator[None]:
     connection.ensure_connection()
     sqlite = connection.connection
     (patience_ms,) = sqlite.execute("PRAGMA busy_timeout").fetchone()
-    sqlite.execute(f"PRAGMA busy_timeout = {SQLITE_WAIT_MS}")
+    sqlite.execute(f"PRAGMA busy_timeout = {milliseconds}")
     try:
         yield
     finally:

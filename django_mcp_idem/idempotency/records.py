@@ -19,7 +19,7 @@ from ..conf import get_settings
 from ..models import IdempotencyRecord
 from ..states import Ending, State
 from .clock import DatabaseNow
-from .databases import waiting_briefly, writer
+from .databases import CLAIM_WAIT_MS, NOTE_WAIT_MS, waiting_at_most, writer
 from .equivalence import VERSION
 from .keys import Identity
 from .outcomes import Outcome
@@ -80,7 +80,7 @@ def claim(particulars: Particulars, owner: str) -> Claim | None:
     seed = secrets.token_hex(16)
     now = DatabaseNow()
     try:
-        with waiting_briefly(writer()):
+        with waiting_at_most(CLAIM_WAIT_MS, using=writer()):
             record = _records().create(
                 endpoint=particulars.endpoint,
                 scope_digest=particulars.identity.scope_digest,
@@ -105,7 +105,7 @@ def claim(particulars: Particulars, owner: str) -> Claim | None:
 def take_over(snapshot: Snapshot, owner: str) -> Claim | None:
     """Claim a record whose lease is over, as its next attempt. ``None``: someone else was faster."""
     now = DatabaseNow()
-    with waiting_briefly(writer()):
+    with waiting_at_most(CLAIM_WAIT_MS, using=writer()):
         taken = (
             _as_seen(snapshot)
             .filter(state=State.RUNNING, lease_until__lte=now)
@@ -158,7 +158,7 @@ def release(claim: Claim) -> bool:
 def abandon(snapshot: Snapshot) -> bool:
     """Settle a lapsed record whose body cannot be run again as an unknown outcome. Returns whether it was as seen."""
     now = DatabaseNow()
-    with waiting_briefly(writer()):
+    with waiting_at_most(CLAIM_WAIT_MS, using=writer()):
         abandoned = (
             _as_seen(snapshot)
             .filter(state=State.RUNNING, lease_until__lte=now)
@@ -169,14 +169,14 @@ def abandon(snapshot: Snapshot) -> bool:
 
 def discard(snapshot: Snapshot) -> bool:
     """Delete an expired record, so that nothing of it survives in the next one. Returns whether it was as seen."""
-    with waiting_briefly(writer()):
+    with waiting_at_most(CLAIM_WAIT_MS, using=writer()):
         deleted, _ = _as_seen(snapshot).filter(expires_at__lte=DatabaseNow()).delete()
     return bool(deleted)
 
 
 def count_replay(snapshot: Snapshot) -> None:
     """Note that the record was replayed."""
-    with waiting_briefly(writer()):
+    with waiting_at_most(NOTE_WAIT_MS, using=writer()):
         _records().filter(pk=snapshot.id).update(replay_count=F("replay_count") + 1, last_replay_at=DatabaseNow())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 
 import pytest
@@ -163,10 +164,8 @@ def test_a_body_that_ends_its_process_leaves_no_key_stuck(
 
     during.append(end)
     client = mcp_client(user)
-    try:
+    with suppress(SystemExit, KeyboardInterrupt):
         client.call_tool("external", {"label": "a"}, key="k")
-    except (SystemExit, KeyboardInterrupt):
-        pass
     end_the_lease()
 
     record = IdempotencyRecord.objects.get()

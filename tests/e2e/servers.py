@@ -1,0 +1,124 @@
+"""The example shop behind real servers, and a client that sees every byte."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import psycopg
+
+from tests import wire
+from tests.services import database_url, directory, free_port
+
+ROOT = Path(__file__).resolve().parents[2]
+
+COMMANDS: Mapping[str, list[str]] = {
+    "uvicorn": ["uvicorn", "--host=127.0.0.1", "--port={port}", "--lifespan=off", "{project}.asgi:application"],
+    "gunicorn sync": ["gunicorn", "--bind=127.0.0.1:{port}", "--workers=2", "{project}.wsgi:application"],
+    "gunicorn threads": ["gunicorn", "--bind=127.0.0.1:{port}", "--threads=4", "{project}.wsgi:application"],
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shop:
+    """A running example shop."""
+
+    url: str
+    environment: Mapping[str, str]
+    server: subprocess.Popen[bytes]
+
+    def post(self, body: bytes, headers: Mapping[str, str], timeout: float = 20) -> httpx.Response:
+        """Send a request as it is."""
+        return httpx.post(self.url, content=body, headers=dict(headers), timeout=timeout)
+
+    def call(self, name: str, arguments: Any, *, key: str | None = None, token: str = "demo-alice") -> dict[str, Any]:
+        """Call a tool and return the JSON-RPC message that answers."""
+        response = self.post(*request(name, arguments, key=key, token=token))
+        assert response.status_code == 200, response.text
+        answer: dict[str, Any] = response.json()
+        return answer
+
+    def effects(self) -> dict[str, int]:
+        """How many payments and notifications there really are."""
+        counted: dict[str, int] = self.call("count_effects", {})["result"]["structuredContent"]
+        return counted
+
+    @contextmanager
+    def sent(self, name: str, arguments: Any, *, key: str | None = None) -> Iterator[socket.socket]:
+        """Send a call; leaving the context hangs up, whether or not there was an answer."""
+        body, headers = request(name, arguments, key=key)
+        address = urlsplit(self.url)
+        head = f"POST {address.path} HTTP/1.1\r\nHost: {address.netloc}\r\nContent-Length: {len(body)}\r\n"
+        head += "".join(f"{header}: {value}\r\n" for header, value in headers.items())
+        with socket.create_connection((str(address.hostname), int(address.port or 80))) as connection:
+            connection.sendall(f"{head}\r\n".encode() + body)
+            yield connection
+
+
+@contextmanager
+def shop(kind: str, *, project: str = "example_project", path: str = "/mcp", **environment: str) -> Iterator[Shop]:
+    """The example shop behind one of ``COMMANDS``, on a database of its own.
+
+    Args:
+        kind: Which server.
+        project: Package of the settings, ``asgi`` and ``wsgi`` modules.
+        path: Path of the endpoint.
+        environment: Environment variables to add.
+    """
+    port = free_port()
+    complete = {
+        **os.environ,
+        "DATABASE_URL": _new_database(f"shop{port}"),
+        "DJANGO_SETTINGS_MODULE": f"{project}.settings",
+        "PYTHONPATH": str(ROOT),
+        **environment,
+    }
+    for command in ("migrate --verbosity=0", "demo_data --verbosity=0"):
+        subprocess.run([sys.executable, "manage.py", *command.split()], cwd=ROOT, env=complete, check=True)
+    command = [part.format(port=port, project=project) for part in COMMANDS[kind]]
+    server = subprocess.Popen([sys.executable, "-m", *command], cwd=ROOT, env=complete, stderr=subprocess.PIPE)
+    try:
+        _wait_until_it_listens(server, port)
+        yield Shop(url=f"http://127.0.0.1:{port}{path}", environment=complete, server=server)
+    finally:
+        server.send_signal(signal.SIGTERM)
+        server.communicate(timeout=20)
+
+
+def _wait_until_it_listens(server: subprocess.Popen[bytes], port: int) -> None:
+    while server.poll() is None:
+        try:
+            socket.create_connection(("127.0.0.1", port)).close()
+        except ConnectionRefusedError:
+            time.sleep(0.05)
+        else:
+            return
+    raise RuntimeError(f"The server ended before it listened: {server.communicate()[1].decode()}")
+
+
+def _new_database(name: str) -> str:
+    if database_url().startswith("sqlite"):
+        return f"sqlite:///{directory() / name}.sqlite3"
+    with psycopg.connect(database_url(), autocommit=True) as connection:
+        connection.execute(f'CREATE DATABASE "{name}"')  # type: ignore[arg-type]  # not a literal
+    return database_url().rpartition("/")[0] + f"/{name}"
+
+
+def request(
+    name: str, arguments: Any, *, key: str | None = None, token: str = "demo-alice", version: str = wire.MODERN
+) -> tuple[bytes, dict[str, str]]:
+    """The body and headers of a call."""
+    keyed = {} if key is None else {"idempotencyKey": key}
+    body = wire.message("tools/call", wire.call_params(name, arguments, version, **keyed))
+    return body, wire.headers(token, "tools/call", name, version)

@@ -1,0 +1,65 @@
+"""The endpoint behind real servers, in a friendly project and in a hostile one."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tests import wire
+from tests.e2e.servers import COMMANDS, request, shop
+
+
+@pytest.mark.parametrize("kind", COMMANDS)
+def test_a_retry_over_http_is_replayed_and_charges_once(kind: str) -> None:
+    """R06, behind each server and in each protocol version."""
+    with shop(kind) as running:
+        for version in wire.VERSIONS:
+            sent = request("charge_payment", {"amount": 5, "currency": "EUR"}, key=version, version=version)
+            first, retry = running.post(*sent), running.post(*sent)
+            assert first.json()["result"]["structuredContent"]["amount"] == 5
+            assert retry.content == first.content
+
+        assert running.effects() == {"payments": len(wire.VERSIONS), "notifications": 0}
+
+
+@pytest.mark.parametrize("kind", COMMANDS)
+def test_a_hostile_project_changes_nothing(kind: str) -> None:
+    """ATOMIC_REQUESTS on two aliases, LoginRequiredMiddleware, no sessions app, a nested route, each spelling of it.
+
+    A transaction around the request would hide the claim: a duplicate of the running call would not be refused (R05).
+    """
+    with shop(kind, project="tests.e2e.hostile", path="/api/v1/mcp") as running:
+        sent = request("charge_payment", {"amount": 5, "currency": "EUR"}, key="k")
+        first = running.post(*sent)
+        assert first.status_code == 200
+        assert running.post(*sent).content == first.content
+        assert running.effects() == {"payments": 1, "notifications": 0}
+
+        with running.sent("slow_notify", {"email": "a@example.com", "seconds": 3}, key="slow") as answer:
+            while running.effects()["notifications"] == 0:
+                time.sleep(0.05)
+            duplicate = running.call("slow_notify", {"email": "a@example.com", "seconds": 3}, key="slow")
+            assert duplicate["error"]["data"]["type"] == "idempotency_key_in_progress"
+            assert b"200 OK" in answer.recv(1000)
+        slashed = request("slow_notify", {"email": "a@example.com", "seconds": 3}, key="slow")
+        assert "result" in running.post(*slashed).json()
+
+
+def test_a_duplicate_is_answered_while_every_other_worker_thread_sleeps_in_a_tool() -> None:
+    """R05: the last of four threads answers at once."""
+    with shop("gunicorn threads") as running:
+        arguments = {"email": "a@example.com", "seconds": 4}
+        with (
+            running.sent("slow_notify", arguments, key="1") as first,
+            running.sent("slow_notify", arguments, key="2"),
+            running.sent("slow_notify", arguments, key="3"),
+        ):
+            while running.effects()["notifications"] < 3:
+                time.sleep(0.05)
+            for key in ("1", "2", "3"):
+                duplicate = running.call("slow_notify", arguments, key=key)
+                assert duplicate["error"]["data"]["type"] == "idempotency_key_in_progress"
+            first.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                first.recv(1)
