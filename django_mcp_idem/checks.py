@@ -25,7 +25,7 @@ def check_settings(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> li
     """``MCP_IDEM`` can be read."""
     try:
         get_settings()
-    except (ImproperlyConfigured, TypeError) as error:
+    except ImproperlyConfigured as error:
         return [Error(str(error), hint="See the table of settings in the README.", id="django_mcp_idem.E001")]
     return []
 
@@ -58,7 +58,7 @@ def check_route(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[
 def _check_lock_cache() -> Iterator[CheckMessage]:
     try:
         alias = get_settings().LOCK_CACHE
-    except (ImproperlyConfigured, TypeError):
+    except ImproperlyConfigured:
         return
     if alias is None:
         return

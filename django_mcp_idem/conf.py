@@ -44,7 +44,8 @@ def get_settings() -> Settings:
     """The settings in force.
 
     Raises:
-        ImproperlyConfigured: ``MCP_IDEM`` is not a dict, or names a setting that does not exist.
+        ImproperlyConfigured: ``MCP_IDEM`` is not a dict, names a setting that does not exist, or gives one a value of
+            another type.
     """
     given: Any = getattr(settings, "MCP_IDEM", {})
     if not isinstance(given, dict):
@@ -54,7 +55,19 @@ def get_settings() -> Settings:
         raise ImproperlyConfigured(
             f"MCP_IDEM has no setting named {', '.join(map(repr, unknown))}. It has {', '.join(sorted(known))}."
         )
+    for name, value in given.items():
+        _check_type(name, value)
     return Settings(**given)
+
+
+def _check_type(name: str, value: object) -> None:
+    default = getattr(Settings, name)
+    expected = (str, type(None)) if default is None else (type(default),)
+    if type(value) not in expected:
+        wanted = " or ".join(kind.__name__ for kind in expected)
+        raise ImproperlyConfigured(f"MCP_IDEM: {name} must be a {wanted}, not {type(value).__name__}.")
+    if isinstance(value, timedelta) and value <= timedelta(0):
+        raise ImproperlyConfigured(f"MCP_IDEM: {name} must be longer than nothing.")
 
 
 @receiver(setting_changed)

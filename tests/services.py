@@ -47,7 +47,12 @@ def database_url() -> str:
 @cache
 def redis_url() -> str:
     """URL of a Redis server."""
-    return os.environ.get("TEST_REDIS_URL") or _start_redis()
+    if url := os.environ.get("TEST_REDIS_URL"):
+        return url
+    port, server = start_redis()
+    owner = os.getpid()
+    atexit.register(lambda: server.terminate() if os.getpid() == owner else None)
+    return f"redis://127.0.0.1:{port}/0"
 
 
 def free_port() -> int:
@@ -67,17 +72,16 @@ def _start_postgres() -> str:
     return f"postgres://postgres@{quote(str(server.get_postmaster_info().socket_dir), safe='')}/postgres"
 
 
-def _start_redis() -> str:
+def start_redis() -> tuple[int, subprocess.Popen[bytes]]:
+    """Start a Redis server. Returns its port, once it answers, and its process."""
     port = free_port()
-    process = subprocess.Popen(
+    server = subprocess.Popen(
         [_redis_server(), "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"],
         stdout=subprocess.DEVNULL,
     )
-    owner = os.getpid()
-    atexit.register(lambda: process.terminate() if os.getpid() == owner else None)
     # Until the server listens, connecting fails: try for five seconds.
     Redis(port=port, retry=Retry(ConstantBackoff(0.05), 100)).ping()
-    return f"redis://127.0.0.1:{port}/0"
+    return port, server
 
 
 def _redis_server() -> str:

@@ -260,9 +260,12 @@ def _run_external(call: Call, work: Work, claim: Claim) -> Answer:
     outcome = work.run(_attempt(claim))
     try:
         return _settle(call, claim, outcome)
-    except Error:
+    except Error as error:
+        logger.exception("Record %s could not be completed.", claim.record_id)
+        if call.policy.may_run_again:
+            # Told now, this result could be followed by another one (R28).
+            raise Refused(Reason.UNAVAILABLE) from error
         # The effect has happened, so its caller is told. The lease ends, and the key with it as unknown (R25).
-        logger.exception("Record %s could not be completed; its outcome will be unknown.", claim.record_id)
         return Answer(outcome, replayed=False)
 
 
@@ -282,7 +285,7 @@ def _run_atomic(call: Call, work: Work, claim: Claim) -> Answer:
     try:
         outcome = run_in_transaction(run, rolled_back=work.rolled_back, last=complete)
     except RolledBack as ending:
-        return _settle(call, claim, ending.outcome)
+        return _settle_rolled_back(call, claim, ending.outcome)
     except _Fenced:
         return _told_by(*_look(call))
     except Exception:
@@ -291,8 +294,14 @@ def _run_atomic(call: Call, work: Work, claim: Claim) -> Answer:
         # Raised by the completion, by COMMIT or by an on_commit hook. Where it was committed all the same,
         # settling finds the record done and answers with that.
         logger.exception("The transaction of record %s ended with an error.", claim.record_id)
-        return _settle(call, claim, work.rolled_back)
+        return _settle_rolled_back(call, claim, work.rolled_back)
     return Answer(outcome, replayed=False)
+
+
+def _settle_rolled_back(call: Call, claim: Claim, outcome: Outcome) -> Answer:
+    # Nothing stayed of the body: where even this cannot be recorded, the lease ends and a retry runs it again.
+    with refusing_if_unavailable():
+        return _settle(call, claim, outcome)
 
 
 def _settle(call: Call, claim: Claim, outcome: Outcome) -> Answer:

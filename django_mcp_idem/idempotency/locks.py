@@ -12,6 +12,8 @@ from functools import cache
 from typing import Any, Protocol, cast
 
 from django.core.cache import caches
+from django.core.signals import setting_changed
+from django.dispatch import receiver
 from django_redis import get_redis_connection
 from redis import ConnectionPool, Redis, RedisError
 from redis.backoff import NoBackoff
@@ -123,6 +125,12 @@ class RedisLock:
 @cache
 def _redis_lock(alias: str) -> RedisLock:
     return RedisLock(alias)
+
+
+@receiver(setting_changed)
+def _forget(*, setting: str, **_: Any) -> None:
+    if setting in ("CACHES", "MCP_IDEM"):
+        _redis_lock.cache_clear()
 
 
 def get_lock() -> Lock:

@@ -42,7 +42,7 @@ SESSION_HEADER = "Mcp-Session-Id"
 
 def patterns(site: Site) -> list[URLPattern]:
     """The URL pattern of a site: the one view with and without a trailing slash."""
-    return [re_path(r"\A/?\Z", make_view(site), name="endpoint")]
+    return [re_path(r"^(?:/)?\Z", make_view(site), name="endpoint")]
 
 
 def make_view(site: Site) -> View:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -11,6 +13,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -77,15 +80,7 @@ def shop(kind: str, *, project: str = "example_project", path: str = "/mcp", **e
         environment: Environment variables to add.
     """
     port = free_port()
-    complete = {
-        **os.environ,
-        "DATABASE_URL": _new_database(f"shop{port}"),
-        "DJANGO_SETTINGS_MODULE": f"{project}.settings",
-        "PYTHONPATH": str(ROOT),
-        **environment,
-    }
-    for command in ("migrate --verbosity=0", "demo_data --verbosity=0"):
-        subprocess.run([sys.executable, "manage.py", *command.split()], cwd=ROOT, env=complete, check=True)
+    complete = shop_environment(f"{project}.settings", **environment)
     command = [part.format(port=port, project=project) for part in COMMANDS[kind]]
     server = subprocess.Popen([sys.executable, "-m", *command], cwd=ROOT, env=complete, stderr=subprocess.PIPE)
     try:
@@ -94,6 +89,20 @@ def shop(kind: str, *, project: str = "example_project", path: str = "/mcp", **e
     finally:
         server.send_signal(signal.SIGTERM)
         server.communicate(timeout=20)
+
+
+def shop_environment(settings_module: str, **environment: str) -> dict[str, str]:
+    """Environment variables for a process of the example shop, on a database of its own with the demo data."""
+    return {
+        **os.environ,
+        "DATABASE_URL": _copy_of(_template(), f"shop{next(_numbers)}"),
+        "DJANGO_SETTINGS_MODULE": settings_module,
+        "PYTHONPATH": str(ROOT),
+        **environment,
+    }
+
+
+_numbers = itertools.count()
 
 
 def _wait_until_it_listens(server: subprocess.Popen[bytes], port: int) -> None:
@@ -107,12 +116,39 @@ def _wait_until_it_listens(server: subprocess.Popen[bytes], port: int) -> None:
     raise RuntimeError(f"The server ended before it listened: {server.communicate()[1].decode()}")
 
 
-def _new_database(name: str) -> str:
-    if database_url().startswith("sqlite"):
+@cache
+def _template() -> str:
+    """URL of a database with the example's tables and demo data, to copy."""
+    if not _on_sqlite():
+        _execute('CREATE DATABASE "shop"')
+    url = _url("shop")
+    for command in ("migrate --verbosity=0", "demo_data --verbosity=0"):
+        environment = {**os.environ, "DATABASE_URL": url, "DJANGO_SETTINGS_MODULE": "example_project.settings"}
+        subprocess.run([sys.executable, "manage.py", *command.split()], cwd=ROOT, env=environment, check=True)
+    return url
+
+
+def _copy_of(template: str, name: str) -> str:
+    if _on_sqlite():
+        shutil.copy(directory() / "shop.sqlite3", directory() / f"{name}.sqlite3")
+    else:
+        _execute(f'CREATE DATABASE "{name}" TEMPLATE "{template.rpartition("/")[2]}"')
+    return _url(name)
+
+
+def _url(name: str) -> str:
+    if _on_sqlite():
         return f"sqlite:///{directory() / name}.sqlite3"
+    return f"{database_url().rpartition('/')[0]}/{name}"
+
+
+def _on_sqlite() -> bool:
+    return database_url().startswith("sqlite")
+
+
+def _execute(sql: str) -> None:
     with psycopg.connect(database_url(), autocommit=True) as connection:
-        connection.execute(f'CREATE DATABASE "{name}"')  # type: ignore[arg-type]  # not a literal
-    return database_url().rpartition("/")[0] + f"/{name}"
+        connection.execute(sql)  # type: ignore[call-overload]  # not a literal
 
 
 def request(

@@ -1,0 +1,58 @@
+"""The official Python client, in each of its modes, with a key."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import httpx2
+import mcp_types
+import pytest
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.exceptions import MCPError
+
+from tests.e2e.servers import Shop, shop
+
+# The typed params of the client drop a field that they do not know; a request of one's own sends it.
+KeyedCall = mcp_types.Request[dict[str, Any], Literal["tools/call"]]
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Shop]:
+    with shop("uvicorn") as started:
+        yield started
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy", "2026-07-28"])
+def test_the_official_client_lists_calls_and_retries(running: Shop, mode: str) -> None:
+    """R06, R07: as a client of today sends a key."""
+    before = running.effects()["payments"]
+
+    async def converse() -> None:
+        async with (
+            httpx2.AsyncClient(headers={"Authorization": "Bearer demo-alice"}) as http,
+            Client(streamable_http_client(running.url, http_client=http), mode=mode) as client,
+        ):
+
+            async def charge(amount: int) -> mcp_types.CallToolResult:
+                arguments = {"amount": amount, "currency": "EUR"}
+                params = {"name": "charge_payment", "arguments": arguments, "idempotencyKey": mode}
+                call = KeyedCall(method="tools/call", params=params)
+                return await client.session.send_request(call, mcp_types.CallToolResult)
+
+            listed = await client.list_tools()
+            assert "charge_payment" in {tool.name for tool in listed.tools}
+            assert "staff_report" not in {tool.name for tool in listed.tools}
+            first, retry = await charge(5), await charge(5)
+            assert first.structured_content == retry.structured_content
+            assert first.structured_content["amount"] == 5
+            with pytest.raises(MCPError) as refused:
+                await charge(6)
+            assert refused.value.data == {"type": "idempotency_key_conflict", "idempotencyKey": mode}
+            unkeyed = await client.call_tool("echo", {"value": [1, None]})
+            assert unkeyed.content[0].text == "[1,null]"
+
+    asyncio.run(converse())
+    assert running.effects()["payments"] == before + 1

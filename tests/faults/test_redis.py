@@ -1,0 +1,162 @@
+"""Redis may only ever say no (R26)."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.cache import caches
+from django_redis import get_redis_connection
+from mcp.shared.exceptions import MCPError
+from redis import Redis
+
+from django_mcp_idem.idempotency.equivalence import fingerprint
+from django_mcp_idem.idempotency.keys import Identity, Scope
+from django_mcp_idem.idempotency.locks import Holder, RedisLock
+from django_mcp_idem.models import IdempotencyRecord
+from django_mcp_idem.testing import mcp_client
+from tests.app.models import Effect
+from tests.factories import RecordFactory
+from tests.services import start_redis
+from tests.threads import elsewhere
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def redis_server(settings: Any) -> Iterator[subprocess.Popen[bytes]]:
+    """A Redis of the test's own, so that it can be lost."""
+    port, server = start_redis()
+    settings.CACHES = {
+        "default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"},
+        "own": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": f"redis://127.0.0.1:{port}/0"},
+    }
+    settings.MCP_IDEM = {"LOCK_CACHE": "own"}
+    yield server
+    server.kill()
+    server.wait()
+
+
+def test_a_call_in_flight_is_seen_in_redis_and_gone_after(
+    user: User, redis_server: subprocess.Popen[bytes], during: list[Callable[[], None]]
+) -> None:
+    redis = get_redis_connection("own")
+    seen: list[Any] = []
+    during.append(lambda: seen.extend((key, redis.pttl(key)) for key in redis.keys()))
+
+    mcp_client(user).call_tool("atomic", {"label": "a"}, key="k")
+
+    ((_, milliseconds_left),) = seen
+    assert 0 < milliseconds_left <= 30_000
+    assert redis.keys() == []
+
+
+@pytest.mark.parametrize("name", ["atomic", "external"])
+@pytest.mark.parametrize("when", ["before", "during"])
+def test_keyed_calls_go_on_without_redis(
+    user: User,
+    redis_server: subprocess.Popen[bytes],
+    during: list[Callable[[], None]],
+    caplog: pytest.LogCaptureFixture,
+    name: str,
+    when: str,
+) -> None:
+    """R26: on the database alone, with one line in the log."""
+    client = mcp_client(user)
+
+    def lose_redis() -> None:
+        redis_server.kill()
+        redis_server.wait()
+
+    if when == "before":
+        lose_redis()
+    else:
+        during.append(lose_redis)
+
+    first = client.call_tool(name, {"label": "a"}, key="k")
+    during.clear()
+    client.call_tool(name, {"label": "b"}, key="other")
+
+    assert client.call_tool(name, {"label": "a"}, key="k") == first
+    assert Effect.objects.count() == 2
+    assert [record.levelname for record in caplog.records if "Redis" in record.message] == ["WARNING"]
+
+
+@pytest.mark.parametrize("name", ["atomic", "external"])
+def test_a_flush_during_a_call_lets_no_duplicate_run(
+    user: User, redis_server: subprocess.Popen[bytes], during: list[Callable[[], None]], name: str
+) -> None:
+    """R26"""
+    client = mcp_client(user)
+
+    def flush_and_try() -> None:
+        caches["own"].clear()
+        with pytest.raises(MCPError) as refused:
+            elsewhere(lambda: client.call_tool(name, {"label": "a"}, key="k"))
+        assert refused.value.data["type"] == "idempotency_key_in_progress"
+
+    during.append(flush_and_try)
+    client.call_tool(name, {"label": "a"}, key="k")
+
+    assert Effect.objects.count() == 1
+
+
+@pytest.fixture
+def left_behind(user: User, redis_server: subprocess.Popen[bytes]) -> Redis:
+    """A lock whose owner died before it could claim the record."""
+    holder = Holder(owner="0" * 32, fingerprint=fingerprint("atomic", {"label": "a"}))
+    assert RedisLock("own").acquire(_identity(user), holder) is None
+    return get_redis_connection("own")
+
+
+@pytest.mark.parametrize(("label", "reason"), [("a", "idempotency_key_in_progress"), ("b", "idempotency_key_conflict")])
+def test_a_lock_tells_a_duplicate_from_another_call(user: User, left_behind: Redis, label: str, reason: str) -> None:
+    """R05, R07: before there is a record."""
+    with pytest.raises(MCPError) as refused:
+        mcp_client(user).call_tool("atomic", {"label": label}, key="k")
+
+    assert refused.value.data["type"] == reason
+    assert not IdempotencyRecord.objects.exists()
+
+
+def test_a_lock_that_was_left_behind_ends_with_its_lease(user: User, left_behind: Redis) -> None:
+    """R25, R26"""
+    (key,) = left_behind.keys()
+    left_behind.pexpire(key, 0)
+
+    assert not mcp_client(user).call_tool("atomic", {"label": "a"}, key="k").is_error
+
+
+def test_a_finished_record_is_replayed_whatever_redis_says(user: User, left_behind: Redis) -> None:
+    """R06, R26"""
+    RecordFactory(user=user, key="k", tool="atomic", arguments={"label": "a"})
+
+    assert not mcp_client(user).call_tool("atomic", {"label": "a"}, key="k").is_error
+
+
+def test_ones_own_lock_is_not_anothers(user: User, redis_server: subprocess.Popen[bytes]) -> None:
+    """R26: where the reply to SET was lost and the command is sent again."""
+    lock, holder = RedisLock("own"), Holder(owner="0" * 32, fingerprint="f")
+
+    assert lock.acquire(_identity(user), holder) is None
+    assert lock.acquire(_identity(user), holder) is None
+
+
+def test_a_lock_that_is_anothers_by_now_is_not_released(user: User, redis_server: subprocess.Popen[bytes]) -> None:
+    """R26"""
+    lock = RedisLock("own")
+    first, second = Holder(owner="1", fingerprint="f"), Holder(owner="2", fingerprint="f")
+    lock.acquire(_identity(user), first)
+    get_redis_connection("own").flushdb()
+    lock.acquire(_identity(user), second)
+
+    lock.release(_identity(user), first)
+
+    assert lock.acquire(_identity(user), first) == second
+
+
+def _identity(user: User) -> Identity:
+    return Identity.of(Scope(endpoint="mcp", kind="user", subject=str(user.pk)), "k")
