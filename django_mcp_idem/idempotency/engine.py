@@ -23,7 +23,7 @@ from enum import Enum, auto
 from functools import cached_property
 from typing import Any
 
-from django.db import Error
+from django.db import Error, InterfaceError, OperationalError
 
 from ..states import State
 from . import records
@@ -288,17 +288,18 @@ def _run_atomic(call: Call, work: Work, claim: Claim) -> Answer:
         return _settle_rolled_back(call, claim, ending.outcome)
     except _Fenced:
         return _told_by(*_look(call))
-    except Exception:
-        if not began:
-            return _refuse_unbegun(claim)
-        # Raised by the completion, by COMMIT or by an on_commit hook. Where it was committed all the same,
-        # settling finds the record done and answers with that.
+    except Exception as error:
+        # Raised by BEGIN, the completion, COMMIT or an on_commit hook. Where it was committed all the same,
+        # the claim no longer holds, and the record is the answer.
         logger.exception("The transaction of record %s ended with an error.", claim.record_id)
+        if not began or isinstance(error, OperationalError | InterfaceError):
+            return _release(call, claim)
         return _settle_rolled_back(call, claim, work.rolled_back)
     return Answer(outcome, replayed=False)
 
 
 def _settle_rolled_back(call: Call, claim: Claim, outcome: Outcome) -> Answer:
+    """Complete the claim of a body that was rolled back."""
     # Nothing stayed of the body: where even this cannot be recorded, the lease ends and a retry runs it again.
     with refusing_if_unavailable():
         return _settle(call, claim, outcome)
@@ -311,11 +312,13 @@ def _settle(call: Call, claim: Claim, outcome: Outcome) -> Answer:
     return _told_by(*_look(call))
 
 
-def _refuse_unbegun(claim: Claim) -> Answer:
-    logger.exception("No transaction could be begun for record %s; its body was not run.", claim.record_id)
+def _release(call: Call, claim: Claim) -> Answer:
+    """Free the key of a body of which nothing stayed, through no fault of its own; the caller may retry."""
     with refusing_if_unavailable():
-        records.release(claim)
-    raise Refused(Reason.UNAVAILABLE)
+        released = records.release(claim)
+    if released:
+        raise Refused(Reason.UNAVAILABLE)
+    return _told_by(*_look(call))
 
 
 def _attempt(claim: Claim) -> Attempt:

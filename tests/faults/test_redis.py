@@ -45,7 +45,7 @@ def test_a_call_in_flight_is_seen_in_redis_and_gone_after(
 ) -> None:
     redis = get_redis_connection("own")
     seen: list[Any] = []
-    during.append(lambda: seen.extend((key, redis.pttl(key)) for key in redis.keys()))
+    during.append(lambda: seen.extend((key, redis.pttl(key)) for key in redis.scan_iter()))
 
     mcp_client(user).call_tool("atomic", {"label": "a"}, key="k")
 

@@ -1,0 +1,119 @@
+"""The database is lost in the middle of a call (R25, R28)."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+
+import psycopg
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection
+from mcp.shared.exceptions import MCPError
+
+from django_mcp_idem.models import IdempotencyRecord
+from django_mcp_idem.testing import mcp_client
+from tests.app.models import Effect
+from tests.faults.test_interrupted import end_the_lease
+from tests.services import database_url
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+class Outage:
+    """Takes the database from this thread: cuts its connection, or on SQLite holds the write lock."""
+
+    def __init__(self) -> None:
+        self.blocker: sqlite3.Connection | None = None
+
+    def begin(self) -> None:
+        if connection.vendor == "sqlite":
+            with connection.cursor() as cursor:
+                cursor.execute("PRAGMA busy_timeout = 100")
+            self.blocker = sqlite3.connect(connection.settings_dict["NAME"], isolation_level=None)
+            self.blocker.execute("BEGIN IMMEDIATE")
+            return
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_backend_pid()")
+            (backend,) = cursor.fetchone()
+        with psycopg.connect(database_url(), autocommit=True) as other:
+            other.execute("SELECT pg_terminate_backend(%s)", [backend])
+
+    def end(self) -> None:
+        if self.blocker is not None:
+            self.blocker.close()
+        connection.close()
+
+
+@pytest.fixture
+def outage() -> Iterator[Outage]:
+    outage = Outage()
+    yield outage
+    outage.end()
+
+
+def test_an_external_call_whose_completion_fails_is_answered_and_its_key_ends_unknown(
+    user: User, during: list[Callable[[], None]], outage: Outage
+) -> None:
+    """R25: the effect has happened, so its caller is told; the key is never free."""
+    client = mcp_client(user)
+    during.append(outage.begin)
+
+    first = client.call_tool("external", {"label": "a"}, key="k")
+
+    assert not first.is_error
+    outage.end()
+    end_the_lease()
+    with pytest.raises(MCPError) as refused:
+        client.call_tool("external", {"label": "a"}, key="k")
+    assert refused.value.data["type"] == "idempotency_outcome_unknown"
+    assert Effect.objects.count() == 1
+
+
+def test_a_call_that_may_run_again_tells_no_result_that_was_not_recorded(
+    user: User, during: list[Callable[[], None]], outage: Outage
+) -> None:
+    """R28: it is refused, and run again when the lease is over."""
+    client = mcp_client(user)
+    during.append(outage.begin)
+
+    with pytest.raises(MCPError) as refused:
+        client.call_tool("rerun_safe", {"label": "a"}, key="k")
+
+    assert refused.value.data["type"] == "idempotency_unavailable"
+    assert refused.value.data["retryAfterMs"] > 0
+    during.clear()
+    outage.end()
+    end_the_lease()
+    assert not client.call_tool("rerun_safe", {"label": "a"}, key="k").is_error
+
+
+def test_an_atomic_call_that_loses_its_transaction_is_free_to_be_retried(
+    user: User, during: list[Callable[[], None]], outage: Outage
+) -> None:
+    """R23, R25: nothing of it stayed. On SQLite its transaction holds the write lock, and nothing can be lost."""
+    client = mcp_client(user)
+    if connection.vendor != "sqlite":
+        during.append(outage.begin)
+        with pytest.raises(MCPError) as refused:
+            client.call_tool("atomic", {"label": "a"}, key="k")
+        assert refused.value.data["type"] == "idempotency_unavailable"
+        assert not IdempotencyRecord.objects.exists()
+    during.clear()
+
+    assert not client.call_tool("atomic", {"label": "a"}, key="k").is_error
+    assert Effect.objects.count() == 1
+
+
+def test_a_claim_that_the_database_refuses_is_a_refusal_to_retry(user: User, outage: Outage) -> None:
+    """R25: the call is not run unprotected."""
+    client = mcp_client(user)
+    outage.begin()
+
+    with pytest.raises(MCPError) as refused:
+        client.call_tool("atomic", {"label": "a"}, key="k")
+
+    assert refused.value.code == -3182
+    assert refused.value.data == {"type": "idempotency_unavailable", "idempotencyKey": "k", "retryAfterMs": 1000}
+    outage.end()
+    assert not Effect.objects.exists()
