@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import orjson
@@ -43,7 +43,7 @@ def parse(body: bytes) -> Any:
         raise ParseError("nested too deeply") from None
     except ValueError as error:
         raise ParseError(str(error)) from error
-    if body.count(b"[") + body.count(b"{") > MAX_DEPTH and _deeper_than(MAX_DEPTH, value):
+    if _may_be_deeper_than(MAX_DEPTH, body) and _deeper_than(MAX_DEPTH, value):
         raise ParseError("nested too deeply")
     if _SURROGATE.search(body) and not _encodable(value):
         raise ParseError("half of a surrogate pair")
@@ -62,7 +62,7 @@ def write(value: Any) -> bytes:
         # An integer above 64 bits, half a surrogate pair, or nothing that JSON has: the standard library tells.
         return _write_exactly(value)
     # orjson writes NaN as null, so only a null can hide one.
-    if b"null" in text:
+    if b"null" in text or _may_be_deeper_than(MAX_WRITTEN_DEPTH, text):
         _write_exactly(value)
     return text
 
@@ -87,20 +87,22 @@ def _refuse_constant(literal: str) -> Any:
     raise ValueError(f"{literal} is not JSON")
 
 
+def _may_be_deeper_than(limit: int, text: bytes) -> bool:
+    return text.count(b"[") + text.count(b"{") > limit
+
+
 def _deeper_than(limit: int, value: Any) -> bool:
-    level = [value]
-    for _ in range(limit + 1):
-        level = [child for node in level for child in _children(node)]
-        if not level:
-            return False
-    return True
+    level = [value] if isinstance(value, _NESTING) else []
+    for _ in range(limit):
+        level = [child for node in level for child in _children(node) if isinstance(child, _NESTING)]
+    return bool(level)
 
 
-def _children(node: Any) -> Iterator[Any]:
-    if isinstance(node, Mapping):
-        yield from node.values()
-    elif isinstance(node, list | tuple):
-        yield from node
+def _children(node: Any) -> Iterable[Any]:
+    return node.values() if isinstance(node, Mapping) else node
+
+
+_NESTING = (Mapping, list, tuple)
 
 
 def _encodable(value: Any) -> bool:

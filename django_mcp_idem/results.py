@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import collections.abc
+import math
 import types
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Union, get_args, get_origin
 
 from mcp_types import CallToolResult, ContentBlock, InputRequiredResult, TextContent
@@ -22,8 +23,12 @@ _FINISHED = (CallToolResult, InputRequiredResult)
 class Returns:
     """How what one tool returns becomes its result.
 
-    An annotated return value becomes structured content, of whatever JSON type, beside its text. Content blocks,
-    alone or in a list, are content and nothing more. A ``CallToolResult`` or ``InputRequiredResult`` is taken as it is.
+    A returned value becomes structured content, of whatever JSON type, beside its text, if the function says what it
+    returns. Content blocks, alone or in a list, are content and nothing more. A ``CallToolResult`` or
+    ``InputRequiredResult`` is taken as it is.
+
+    Attributes:
+        schema: The output schema, ``None`` where structured content is not promised.
     """
 
     def __init__(self, annotation: Any) -> None:
@@ -36,23 +41,24 @@ class Returns:
         """
         structured = _structured(annotation)
         self._adapter: TypeAdapter[Any] | None = None if structured is None else TypeAdapter(structured)
-        self.schema: JSON | None = None if self._adapter is None else output_schema(self._adapter)
+        self.schema: JSON | None = None
+        if self._adapter is not None and not _may_be_content(annotation):
+            # A schema that says nothing is no promise either.
+            self.schema = output_schema(self._adapter) or None
 
     def result(self, value: Any) -> JSON:
         """The tool result for a returned value.
 
         Raises:
-            ValueError: The value does not fit the annotation.
+            ValueError: The value does not fit the annotation, or JSON.
         """
         if isinstance(value, _FINISHED):
-            return _dump(value)
-        if isinstance(value, _CONTENT):
-            return _complete([_dump(value)])
+            return _finished(value)
+        if (blocks := _blocks(value)) is not None:
+            return _complete(blocks)
         if self._adapter is None:
-            return _complete(_unstructured(value))
-        plain = self._adapter.dump_python(
-            self._adapter.validate_python(value, by_alias=True, by_name=True), mode="json", by_alias=True
-        )
+            return _complete([] if value in (None, [], ()) else [_text(_plain(value))])
+        plain = _written_by(self._adapter, value)
         return _complete([_text(plain)]) | {"structuredContent": plain}
 
 
@@ -65,12 +71,44 @@ def _complete(content: list[JSON]) -> JSON:
     return {"resultType": "complete", "content": content, "isError": False}
 
 
-def _unstructured(value: Any) -> list[JSON]:
+def _finished(result: CallToolResult | InputRequiredResult) -> JSON:
+    dumped = _dump(result)
+    if isinstance(result, CallToolResult) and "structured_content" in result.model_fields_set:
+        # A null is a result too, and exclude_none would lose it.
+        dumped["structuredContent"] = _plain(result.structured_content)
+    return dumped
+
+
+def _blocks(value: Any) -> list[JSON] | None:
+    """The content that ``value`` is, if it is nothing else."""
     if value is None:
-        return []
-    if isinstance(value, list | tuple) and all(isinstance(item, _CONTENT) for item in value):
-        return [_dump(block) for block in value]
-    return [_text(to_jsonable_python(value, by_alias=True, inf_nan_mode="constants"))]
+        return None
+    blocks = value if isinstance(value, list | tuple) else [value]
+    return [_dump(block) for block in blocks] if blocks and all(isinstance(one, _CONTENT) for one in blocks) else None
+
+
+def _written_by(adapter: TypeAdapter[Any], value: Any) -> Any:
+    valid = adapter.validate_python(value, by_alias=True, by_name=True)
+    plain = adapter.dump_python(valid, mode="json", by_alias=True)
+    # pydantic writes NaN as null, so only a null can hide one.
+    if b"null" in jsontext.write(plain):
+        _refuse_nan(adapter.dump_python(valid, mode="python"))
+    return plain
+
+
+def _refuse_nan(value: Any) -> None:
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{value} is not JSON")
+    if isinstance(value, Mapping):
+        for member in value.values():
+            _refuse_nan(member)
+    elif isinstance(value, list | tuple | set | frozenset):
+        for item in value:
+            _refuse_nan(item)
+
+
+def _plain(value: Any) -> Any:
+    return to_jsonable_python(value, by_alias=True, inf_nan_mode="constants")
 
 
 def _text(value: Any) -> JSON:
@@ -79,11 +117,14 @@ def _text(value: Any) -> JSON:
 
 
 def _dump(model: BaseModel) -> JSON:
-    dumped = model.model_dump(mode="json", by_alias=True, exclude_none=True)
-    if isinstance(model, CallToolResult) and "structured_content" in model.model_fields_set:
-        # A null is a result too, and exclude_none would lose it.
-        dumped["structuredContent"] = model.structured_content
-    return dumped
+    return model.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+def _may_be_content(annotation: Any) -> bool:
+    """Whether an annotation has room for content blocks beside data."""
+    if get_origin(annotation) in (Union, types.UnionType):
+        return any(_may_be_content(arm) or _is_any_of(arm, (*_CONTENT, CallToolResult)) for arm in get_args(annotation))
+    return False
 
 
 def _structured(annotation: Any) -> Any:
@@ -98,7 +139,7 @@ def _structured(annotation: Any) -> Any:
         return Union[tuple(arms)]  # noqa: UP007  a union of arms known only at run time
     if origin is Annotated:
         return None if _structured(arguments[0]) is None else annotation
-    if origin in (list, tuple, collections.abc.Sequence) and arguments:
+    if origin in (list, tuple, Sequence) and arguments:
         return None if _structured(arguments[0]) is None else annotation
     return None if _is_any_of(annotation, (*_CONTENT, *_FINISHED)) else annotation
 

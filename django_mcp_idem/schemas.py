@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any
 
 from jsonschema import Draft202012Validator
@@ -28,7 +29,7 @@ class Arguments:
             parameters: The function's parameters that a caller fills in, their annotations evaluated.
 
         Raises:
-            TypeError: A parameter cannot be given by name, or has no annotation.
+            TypeError: A parameter has no annotation.
             PydanticUserError: An annotation has no JSON schema.
         """
         for parameter in parameters.values():
@@ -42,6 +43,9 @@ class Arguments:
         self._model = create_model("Arguments", __config__=ConfigDict(extra="forbid"), **fields)
         self.schema: JSON = _root(self._model.model_json_schema(by_alias=True, schema_generator=_WithoutTitles))
         self._validator = Draft202012Validator(self.schema)
+        self._integers = [
+            name for name, part in self.schema.get("properties", {}).items() if part.get("type") == "integer"
+        ]
 
     def bind(self, arguments: Mapping[str, Any]) -> JSON:
         """The keyword arguments for the function.
@@ -57,13 +61,21 @@ class Arguments:
             where = ".".join(map(str, error.absolute_path))
             raise InvalidArguments(_shortened(f"{where}: {error.message}" if where else error.message))
         try:
-            bound = self._model.model_validate(arguments, by_alias=True, by_name=False)
+            bound = self._model.model_validate(self._whole_numbers(arguments), by_alias=True, by_name=False)
         except ValidationError as invalid:
             first = invalid.errors(include_url=False, include_context=False)[0]
             where = ".".join(map(str, first["loc"]))
             raise InvalidArguments(_shortened(f"{where}: {first['msg']}")) from invalid
         # What was not sent is left to the function's own default.
         return {name: getattr(bound, field) for field, name in self._names.items() if field in bound.model_fields_set}
+
+    def _whole_numbers(self, arguments: Mapping[str, Any]) -> JSON:
+        """``1e23`` for an integer is the integer that it names, as it is in the fingerprint; pydantic refuses it."""
+        sent = dict(arguments)
+        for name in self._integers:
+            if isinstance(sent.get(name), float):
+                sent[name] = int(Decimal(repr(sent[name])))
+        return sent
 
 
 def output_schema(adapter: TypeAdapter[Any]) -> JSON:
@@ -94,8 +106,6 @@ def _root(schema: JSON) -> JSON:
 
 
 def _check(parameter: inspect.Parameter) -> None:
-    if parameter.kind not in (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY):
-        raise TypeError(f"Parameter {parameter} cannot be given by name.")
     if parameter.annotation is inspect.Parameter.empty:
         raise TypeError(f"Parameter {parameter.name!r} needs a type hint: it becomes part of the tool's schema.")
 

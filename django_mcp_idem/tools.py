@@ -121,6 +121,7 @@ def make_tool(
 
     try:
         signature = inspect.signature(function, eval_str=True)
+        _check_kinds(signature)
         context_parameter = _context_parameter(signature)
         parameters = {
             parameter: details for parameter, details in signature.parameters.items() if parameter != context_parameter
@@ -160,6 +161,12 @@ def _check_name(name: str) -> None:
         raise ImproperlyConfigured(
             f"{name!r} cannot name a tool: use 1 to {MAX_NAME_LENGTH} ASCII letters, digits, '_', '-' and '.'."
         )
+
+
+def _check_kinds(signature: inspect.Signature) -> None:
+    for parameter in signature.parameters.values():
+        if parameter.kind not in (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY):
+            raise TypeError(f"Parameter {parameter} cannot be given by name.")
 
 
 def _context_parameter(signature: inspect.Signature) -> str | None:
