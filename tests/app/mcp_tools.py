@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any
 
@@ -173,3 +173,24 @@ def context(ctx: ToolContext) -> dict[str, Any]:
 @tool(atomic=True)
 def with_default(label: str = "default") -> int:
     return _effect(label)
+
+
+wait_for: list[Callable[[], Awaitable[None]]] = []
+"""What the tools below wait for, between an effect before and an effect after."""
+
+
+async def _wait_between_effects(label: str) -> None:
+    await Effect.objects.acreate(label=f"{label} before")
+    (wait,) = wait_for
+    await wait()
+    await Effect.objects.acreate(label=f"{label} after")
+
+
+@tool(atomic=True)
+async def waits_atomic(label: str) -> None:
+    await _wait_between_effects(label)
+
+
+@tool
+async def waits_external(label: str) -> None:
+    await _wait_between_effects(label)

@@ -1,0 +1,113 @@
+"""The view's task is cancelled, as a server does it when the client goes away (R24)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from asgiref.sync import ThreadSensitiveContext, sync_to_async
+from django.contrib.auth.models import User
+from django.db import connections
+from django.test import AsyncRequestFactory
+from django.urls import resolve
+
+from django_mcp_idem.models import IdempotencyRecord
+from django_mcp_idem.states import State
+from tests import wire
+from tests.app import mcp_tools
+from tests.app.models import Effect
+from tests.factories import TokenFactory
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+class Visit:
+    """One request in its own task and thread, and the body that it waits in."""
+
+    def __init__(self, name: str, key: str | None) -> None:
+        self.waiting = asyncio.Event()
+        self.go_on = asyncio.Event()
+        keyed = {} if key is None else {"idempotencyKey": key}
+        body = wire.message("tools/call", wire.call_params(name, {"label": "a"}, **keyed))
+        headers = wire.headers("t", "tools/call", name)
+        request = AsyncRequestFactory().post("/mcp", body, headers.pop("Content-Type"), headers=headers)
+        self.task = asyncio.ensure_future(resolve("/mcp").func(request))
+
+    async def wait(self) -> None:
+        """What the test tools wait for in the middle of their bodies."""
+        self.waiting.set()
+        await self.go_on.wait()
+
+
+def run(scenario: Callable[[], Awaitable[Any]]) -> None:
+    """Run a coroutine with a thread of its own for what is sync, as a request has."""
+
+    async def main() -> None:
+        async with ThreadSensitiveContext():
+            try:
+                await asyncio.wait_for(scenario(), timeout=20)
+            finally:
+                await sync_to_async(connections.close_all)()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("name", ["waits_atomic", "waits_external"])
+def test_a_keyed_call_runs_on_to_its_record_in_the_transaction_that_it_began_in(user: User, name: str) -> None:
+    """R24: the view waits for it, and passes the cancellation on only then."""
+    TokenFactory(user=user, text="t")
+
+    async def scenario() -> None:
+        visit = Visit(name, "k")
+        mcp_tools.wait_for[:] = [visit.wait]
+        await visit.waiting.wait()
+
+        visit.task.cancel()
+        visit.task.cancel()
+        await asyncio.wait({visit.task}, timeout=0.2)
+        assert not visit.task.done()
+
+        visit.go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await visit.task
+
+    run(scenario)
+    assert list(Effect.objects.order_by("pk").values_list("label", flat=True)) == ["a before", "a after"]
+    record = IdempotencyRecord.objects.get()
+    assert (record.state, record.attempt, record.ending) == (State.DONE, 1, "result")
+
+
+def test_an_unkeyed_async_body_is_cancelled(user: User) -> None:
+    """R24: as the protocol says."""
+    TokenFactory(user=user, text="t")
+
+    async def scenario() -> None:
+        visit = Visit("waits_external", None)
+        mcp_tools.wait_for[:] = [visit.wait]
+        await visit.waiting.wait()
+
+        visit.task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await visit.task
+
+    run(scenario)
+    assert list(Effect.objects.values_list("label", flat=True)) == ["a before"]
+
+
+def test_an_unkeyed_atomic_body_that_is_cancelled_is_rolled_back(user: User) -> None:
+    """R24, R04"""
+    TokenFactory(user=user, text="t")
+
+    async def scenario() -> None:
+        visit = Visit("waits_atomic", None)
+        mcp_tools.wait_for[:] = [visit.wait]
+        await visit.waiting.wait()
+
+        visit.task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await visit.task
+
+    run(scenario)
+    assert not Effect.objects.exists()
