@@ -7,10 +7,12 @@ from typing import Any
 
 from django.apps import AppConfig
 from django.conf import settings
+from django.core.cache import InvalidCacheBackendError, caches
 from django.core.checks import CheckMessage, Error, Tags, Warning, register
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
 from django.urls import URLPattern, URLResolver, get_resolver
+from django_redis.cache import RedisCache
 
 from .conf import get_settings
 from .idempotency.databases import writer
@@ -62,16 +64,19 @@ def _check_lock_cache() -> Iterator[CheckMessage]:
         return
     if alias is None:
         return
-    backend = settings.CACHES.get(alias, {}).get("BACKEND")
-    if backend is None:
+    try:
+        cache = caches[alias]
+    except InvalidCacheBackendError as error:
         yield Error(
-            f"MCP_IDEM names the cache {alias!r} as LOCK_CACHE, and CACHES has none of that name.",
+            f"MCP_IDEM names the cache {alias!r} as LOCK_CACHE, and it cannot be had: {error}",
             hint="Name a django-redis cache, or leave LOCK_CACHE out.",
             id="django_mcp_idem.E002",
         )
-    elif not backend.startswith("django_redis."):
+        return
+    if not isinstance(cache, RedisCache):
+        kind = f"{type(cache).__module__}.{type(cache).__name__}"
         yield Error(
-            f"The cache {alias!r}, which MCP_IDEM names as LOCK_CACHE, is {backend}.",
+            f"The cache {alias!r}, which MCP_IDEM names as LOCK_CACHE, is a {kind}.",
             hint="Locks need a cache of django-redis, which every process shares. Without Redis leave LOCK_CACHE out.",
             id="django_mcp_idem.E003",
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import types
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, Never, NoReturn, Union, get_args, get_origin
 
 from mcp_types import CallToolResult, ContentBlock, InputRequiredResult, TextContent
 from pydantic import BaseModel, TypeAdapter
@@ -130,7 +130,7 @@ def _may_be_content(annotation: Any) -> bool:
 def _structured(annotation: Any) -> Any:
     """The part of a return annotation that is data; ``None`` if there is none."""
     origin, arguments = get_origin(annotation), get_args(annotation)
-    if annotation is None or annotation is type(None):
+    if annotation in (None, type(None), NoReturn, Never):
         return None
     if origin in (Union, types.UnionType):
         arms = [arm for arm in arguments if not _is_any_of(arm, _FINISHED)]

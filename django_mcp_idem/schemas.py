@@ -10,6 +10,7 @@ from typing import Any
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import best_match
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, create_model
+from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode
 
 JSON = dict[str, Any]
@@ -29,7 +30,7 @@ class Arguments:
             parameters: The function's parameters that a caller fills in, their annotations evaluated.
 
         Raises:
-            TypeError: A parameter has no annotation.
+            TypeError: A parameter has no annotation, or a pydantic ``Field`` as its default.
             PydanticUserError: An annotation has no JSON schema.
         """
         for parameter in parameters.values():
@@ -108,6 +109,9 @@ def _root(schema: JSON) -> JSON:
 def _check(parameter: inspect.Parameter) -> None:
     if parameter.annotation is inspect.Parameter.empty:
         raise TypeError(f"Parameter {parameter.name!r} needs a type hint: it becomes part of the tool's schema.")
+    if isinstance(parameter.default, FieldInfo):
+        # Left out by the caller, it would reach the function as it stands there.
+        raise TypeError(f"Parameter {parameter.name!r} has a Field as its default: write Annotated[..., Field(...)].")
 
 
 def _default(parameter: inspect.Parameter) -> Any:

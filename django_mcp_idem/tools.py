@@ -105,7 +105,9 @@ def make_tool(
     Raises:
         ImproperlyConfigured: The words contradict each other, or the function's parameters do not make a schema.
     """
-    name = function.__name__ if name is None else name
+    if not callable(function):
+        raise ImproperlyConfigured(f"{function!r} cannot be a tool: write @tool, or @tool(name=...) above a function.")
+    name = getattr(function, "__name__", "") if name is None else name
     _check_name(name)
     words = [
         word for word, said in {"atomic": atomic, "read_only": read_only, "rerun_safe": rerun_safe}.items() if said
@@ -116,8 +118,8 @@ def make_tool(
         raise ImproperlyConfigured(f"Tool {name!r} says read_only and destructive: it cannot be both.")
     if key not in ("optional", "required"):
         raise ImproperlyConfigured(f"Tool {name!r}: key is {key!r}; it must be 'optional' or 'required'.")
-    if retention is not None and retention <= timedelta(0):
-        raise ImproperlyConfigured(f"Tool {name!r}: retention must be longer than nothing.")
+    if retention is not None and not (isinstance(retention, timedelta) and retention > timedelta(0)):
+        raise ImproperlyConfigured(f"Tool {name!r}: retention is {retention!r}; it must be a timedelta above nothing.")
 
     try:
         signature = inspect.signature(function, eval_str=True)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
 
 import pytest
 
 from tests import wire
 from tests.e2e.servers import COMMANDS, request, shop
+
+POOL_SIZE = 20  # the example's, on PostgreSQL
 
 
 @pytest.mark.parametrize("kind", COMMANDS)
@@ -63,3 +66,20 @@ def test_a_duplicate_is_answered_while_every_other_worker_thread_sleeps_in_a_too
             first.setblocking(False)
             with pytest.raises(BlockingIOError):
                 first.recv(1)
+
+
+def test_external_bodies_that_wait_hold_no_pooled_connection() -> None:
+    """R05: more of them wait at once than the pool has connections, and a duplicate is still answered."""
+    arguments = {"email": "a@example.com", "seconds": 10}
+    with shop("uvicorn") as running, ExitStack() as calls:
+        for number in range(1, POOL_SIZE + 4):
+            last = calls.enter_context(running.sent("slow_notify", arguments, key=str(number)))
+            while running.effects()["notifications"] < number:
+                time.sleep(0.02)
+
+        duplicate = running.call("slow_notify", arguments, key="1")
+
+        assert duplicate["error"]["data"]["type"] == "idempotency_key_in_progress"
+        last.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            last.recv(1)

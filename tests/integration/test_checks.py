@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from django.core.checks import CheckMessage, run_checks
 from django.urls import URLPattern, URLResolver, include, path, re_path
+from django_redis.cache import RedisCache
 from pytest_django import Settings as DjangoSettings
 
 from django_mcp_idem import Site, site
@@ -90,12 +91,17 @@ def test_r14_a_lock_cache_that_is_not_of_django_redis_is_an_error(settings: Djan
     assert backend in message.msg
 
 
-@pytest.mark.parametrize("alias", [None, "locks"])
+class CacheOfTheProject(RedisCache):
+    """A project's own cache, made of that of django-redis."""
+
+
+@pytest.mark.parametrize("alias", [None, "locks", "own"])
 def test_r14_a_lock_cache_of_django_redis_or_none_is_good(settings: DjangoSettings, alias: str | None) -> None:
     """R14."""
     settings.CACHES = {
         "default": {"BACKEND": LOCMEM},
         "locks": {"BACKEND": DJANGO_REDIS, "LOCATION": "redis://127.0.0.1:1/0"},
+        "own": {"BACKEND": f"{__name__}.CacheOfTheProject", "LOCATION": "redis://127.0.0.1:1/0"},
     }
     settings.MCP_IDEM = {"LOCK_CACHE": alias}
 

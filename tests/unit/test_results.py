@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import pytest
 from hypothesis import given
@@ -346,6 +346,7 @@ def test_r06_what_json_does_not_have_is_an_error_before_completion(annotation: A
             },
             id="a model that contains itself, an object at the root",
         ),
+        pytest.param(NoReturn, None, id="nothing, ever"),
         pytest.param(TextContent, None, id="a block"),
         pytest.param(list[ContentBlock], None, id="blocks"),
         pytest.param(CallToolResult, None, id="a result"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from asgiref.sync import async_to_sync
 from django.contrib.auth.models import AnonymousUser, Permission, User
 from django.core.exceptions import ImproperlyConfigured
+from pydantic import Field
 
 import django_mcp_idem
 from django_mcp_idem import Site, ToolContext
@@ -174,6 +176,7 @@ def test_hints_are_what_clients_are_told(site: Site, words: dict[str, Any], hint
         pytest.param({"key": True}, "key is True", id="a boolean for the key"),
         pytest.param({"retention": timedelta(0)}, "retention", id="no retention"),
         pytest.param({"retention": timedelta(seconds=-1)}, "retention", id="negative retention"),
+        pytest.param({"retention": 5}, "retention", id="retention in no unit"),
         pytest.param({"name": ""}, "cannot name", id="no name"),
         pytest.param({"name": "two words"}, "cannot name", id="a space in the name"),
         pytest.param({"name": "größe"}, "cannot name", id="a name that is not ASCII"),
@@ -226,6 +229,9 @@ def with_hint_that_has_no_schema(act: Callable[[], None]) -> None: ...
 def with_result_that_has_no_schema() -> Callable[[], None]: ...
 
 
+def with_field_as_default(number: int = Field(3, ge=1)) -> None: ...
+
+
 def with_two_contexts(one: ToolContext, other: ToolContext | None) -> None: ...
 
 
@@ -241,6 +247,9 @@ def with_two_contexts(one: ToolContext, other: ToolContext | None) -> None: ...
         pytest.param(with_hint_that_has_no_schema, "with_hint_that_has_no_schema", id="a type that JSON does not have"),
         pytest.param(with_result_that_has_no_schema, "with_result_that_has_no_schema", id="a result without a schema"),
         pytest.param(with_two_contexts, "one, other", id="two contexts"),
+        pytest.param(with_field_as_default, "Annotated", id="a Field as default"),
+        pytest.param("name", "write @tool", id="no function"),
+        pytest.param(functools.partial(with_field_as_default), "cannot name a tool", id="a function without a name"),
         pytest.param(lambda: None, "<lambda>", id="a lambda"),
     ],
 )
