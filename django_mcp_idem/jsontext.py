@@ -21,6 +21,9 @@ MAX_DEPTH = 100
 MAX_WRITTEN_DEPTH = 200
 """How deeply they may be in what is written; the SDK's models refuse more than 254."""
 
+MESSAGE_DEPTH = MAX_WRITTEN_DEPTH + 2
+"""How deeply they may be in a reply: the message and, in the older versions, a wrapper are around the result."""
+
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
@@ -50,25 +53,29 @@ def parse(body: bytes) -> Any:
     return value
 
 
-def write(value: Any) -> bytes:
+def write(value: Any, *, max_depth: int = MAX_WRITTEN_DEPTH) -> bytes:
     """Write a JSON text, compactly.
 
+    Args:
+        value: What to write.
+        max_depth: How deeply arrays and objects may be nested in it.
+
     Raises:
-        ValueError: The value holds NaN, an infinity or something that is not JSON, or is nested deeper than 200.
+        ValueError: The value holds NaN, an infinity or something that is not JSON, or is nested too deeply.
     """
     try:
         text = orjson.dumps(value)
     except TypeError:
         # An integer above 64 bits, half a surrogate pair, or nothing that JSON has: the standard library tells.
-        return _write_exactly(value)
+        return _write_exactly(value, max_depth)
     # orjson writes NaN as null, so only a null can hide one.
-    if b"null" in text or _may_be_deeper_than(MAX_WRITTEN_DEPTH, text):
-        _write_exactly(value)
+    if b"null" in text or _may_be_deeper_than(max_depth, text):
+        _write_exactly(value, max_depth)
     return text
 
 
-def _write_exactly(value: Any) -> bytes:
-    if _deeper_than(MAX_WRITTEN_DEPTH, value):
+def _write_exactly(value: Any, max_depth: int) -> bytes:
+    if _deeper_than(max_depth, value):
         raise ValueError("nested too deeply")
     try:
         return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()

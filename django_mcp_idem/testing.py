@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,7 +76,7 @@ class MCPClient:
             connection=Connection.from_envelope(LATEST_MODERN_VERSION, None, {}),
             transport=TransportContext(kind="in-process", can_send_request=False),
         )
-        message = jsontext.parse(jsontext.write(reply.message))
+        message = json.loads(jsontext.write(reply.message, max_depth=jsontext.MESSAGE_DEPTH))
         if "error" in message:
             raise MCPError(message["error"]["code"], message["error"]["message"], message["error"].get("data"))
         result: dict[str, Any] = message["result"]

@@ -196,7 +196,8 @@ def _status(reply: Reply) -> int:
 
 
 def _json(reply: Reply, *, status: int) -> HttpResponse:
-    response = HttpResponse(jsontext.write(reply.message), content_type="application/json", status=status)
+    body = jsontext.write(reply.message, max_depth=jsontext.MESSAGE_DEPTH)
+    response = HttpResponse(body, content_type="application/json", status=status)
     response["Cache-Control"] = "no-store"
     return response
 

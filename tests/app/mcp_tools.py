@@ -194,3 +194,12 @@ async def waits_atomic(label: str) -> None:
 @tool
 async def waits_external(label: str) -> None:
     await _wait_between_effects(label)
+
+
+@tool(rerun_safe=True)
+def nested(depth: int) -> list[Any]:
+    _effect("nested")
+    value: list[Any] = []
+    for _ in range(depth - 1):
+        value = [value]
+    return value

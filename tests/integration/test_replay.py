@@ -154,6 +154,24 @@ def test_a_result_that_is_not_json_is_an_undeclared_error_from_the_first_call_on
     assert Effect.objects.count() == 1
 
 
+@pytest.mark.parametrize("version", [wire.MODERN, "2025-11-25"])
+@pytest.mark.parametrize(("depth", "fails"), [(199, False), (200, True)])
+def test_the_deepest_result_is_replayed_and_a_deeper_one_is_an_error_from_the_first_call_on(
+    client: Client, user: User, version: str, depth: int, fails: bool
+) -> None:
+    """R06: the result is one level around what the tool returned."""
+    TokenFactory(user=user, text="t")
+    sent = wire.headers("t", "tools/call", "nested", version)
+    body = wire.message("tools/call", wire.call_params("nested", {"depth": depth}, version, idempotencyKey="k"))
+
+    first = client.post("/mcp", body, "application/json", headers=sent)
+    retry = client.post("/mcp", body, "application/json", headers=sent)
+
+    assert first.json()["result"]["isError"] is fails
+    assert retry.content == first.content
+    assert Effect.objects.count() == 1
+
+
 def test_a_result_too_large_to_keep_is_not_run_again_for(user: User, settings: Any) -> None:
     settings.MCP_IDEM = {"RESULT_MAX_BYTES": 1000}
     client = mcp_client(user)
