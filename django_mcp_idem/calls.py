@@ -81,11 +81,14 @@ async def perform(call: ToolCall) -> Outcome:
     tool = call.site.get_tool(call.name)
     if tool is None:
         raise UnknownTool(call.name)
-    if call.keyed and not call.continues:
-        return await _to_its_end(sync_to_async(_perform_keyed)(call, tool))
-    if tool.is_async and not tool.policy.atomic:
-        return await _perform_async(call, tool)
-    return await sync_to_async(_perform_unkeyed)(call, tool)
+    try:
+        if call.keyed and not call.continues:
+            return await _to_its_end(sync_to_async(_perform_keyed)(call, tool))
+        if tool.is_async and not tool.policy.atomic:
+            return await _perform_async(call, tool)
+        return await sync_to_async(_perform_unkeyed)(call, tool)
+    except InvalidArguments as error:
+        return _tool_error(f"The arguments do not fit the tool's schema: {error}")
 
 
 def _perform_keyed(call: ToolCall, tool: Tool) -> Outcome:
@@ -105,19 +108,13 @@ def _perform_keyed(call: ToolCall, tool: Tool) -> Outcome:
         policy=tool.policy,
         user_id=call.caller.user.pk,
     )
-    try:
-        return engine.execute(keyed, Work(admit=body.admit, run=body.run, rolled_back=FAILURE)).outcome
-    except InvalidArguments as error:
-        return _refused_arguments(error)
+    return engine.execute(keyed, Work(admit=body.admit, run=body.run, rolled_back=FAILURE)).outcome
 
 
 def _perform_unkeyed(call: ToolCall, tool: Tool) -> Outcome:
     _authorize_unkeyed(call, tool)
     body = _Body(call, tool)
-    try:
-        body.admit()
-    except InvalidArguments as error:
-        return _refused_arguments(error)
+    body.admit()
     return _run_atomic(body) if tool.policy.atomic else body.run(_first_attempt())
 
 
@@ -127,10 +124,7 @@ async def _perform_async(call: ToolCall, tool: Tool) -> Outcome:
     else:
         _authorize_unkeyed(call, tool)
     body = _Body(call, tool)
-    try:
-        body.admit()
-    except InvalidArguments as error:
-        return _refused_arguments(error)
+    body.admit()
     return await body.arun(_first_attempt())
 
 
@@ -219,10 +213,6 @@ def _raised(tool: Tool, error: Exception) -> Outcome:
 
 def _tool_error(message: str) -> Outcome:
     return Outcome(Ending.TOOL_ERROR, jsontext.write(error_result(message)).decode())
-
-
-def _refused_arguments(error: InvalidArguments) -> Outcome:
-    return _tool_error(f"The arguments do not fit the tool's schema: {error}")
 
 
 def _first_attempt() -> Attempt:
