@@ -57,6 +57,20 @@ class Shop:
         counted: dict[str, int] = self.call("count_effects", {})["result"]["structuredContent"]
         return counted
 
+    def wait_for_claim(self, name: str, arguments: Any, *, key: str) -> None:
+        """Wait until there is a record for a call that was sent.
+
+        Asked with arguments that the tool's schema refuses, so that the question is never the call: a refused
+        argument becomes a conflict once there is a record.
+        """
+        while "error" not in self.call(name, {**arguments, "unknown": True}, key=key):
+            time.sleep(0.02)
+
+    def tells_in_progress(self, name: str, arguments: Any, *, key: str) -> bool:
+        """Whether a call is refused for being in progress."""
+        error = self.call(name, arguments, key=key).get("error", {})
+        return bool(error.get("data", {}).get("type") == "idempotency_key_in_progress")
+
     @contextmanager
     def sent(self, name: str, arguments: Any, *, key: str | None = None) -> Iterator[socket.socket]:
         """Send a call; leaving the context hangs up, whether or not there was an answer."""

@@ -32,18 +32,13 @@ def test_a_keyed_call_runs_on_to_its_record_and_the_retry_gets_its_result(
     """R24"""
     before = sum(running.effects().values())
     with running.sent(name, arguments, key=name):
-        # Until it is in its body: a duplicate is refused for being in progress then, and not before.
-        while not _in_progress(running.call(name, arguments, key=name)):
-            time.sleep(0.05)
+        running.wait_for_claim(name, arguments, key=name)
 
     # The client has hung up; the body still sleeps.
-    assert _in_progress(running.call(name, arguments, key=name))
-    while _in_progress(answer := running.call(name, arguments, key=name)):
+    assert running.tells_in_progress(name, arguments, key=name)
+    while running.tells_in_progress(name, arguments, key=name):
         time.sleep(0.05)
 
+    answer = running.call(name, arguments, key=name)
     assert answer["result"]["isError"] is False
     assert sum(running.effects().values()) == before + 1
-
-
-def _in_progress(answer: dict[str, Any]) -> bool:
-    return answer.get("error", {}).get("data", {}).get("type") == "idempotency_key_in_progress"
