@@ -4,10 +4,19 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from django.contrib.auth.models import User
+from django.db import connection
 from django_redis import get_redis_connection
 
 from tests.app import mcp_tools
 from tests.factories import UserFactory
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if connection.features.has_select_for_update:
+        return
+    needless = [item for item in items if item.get_closest_marker("row_locks")]
+    config.hook.pytest_deselected(items=needless)
+    items[:] = [item for item in items if item not in needless]
 
 
 @pytest.fixture

@@ -271,19 +271,13 @@ def _run_external(call: Call, work: Work, claim: Claim) -> Answer:
 
 def _run_atomic(call: Call, work: Work, claim: Claim) -> Answer:
     """Run the body in one transaction with its completion, which is the transaction's last statement."""
-    began = False
-
-    def run() -> Outcome:
-        nonlocal began
-        began = True
-        return work.run(_attempt(claim))
 
     def complete(outcome: Outcome) -> None:
         if not records.complete(claim, outcome, call.policy.retention):
             raise _Fenced
 
     try:
-        outcome = run_in_transaction(run, rolled_back=work.rolled_back, last=complete)
+        outcome = run_in_transaction(lambda: work.run(_attempt(claim)), rolled_back=work.rolled_back, last=complete)
     except RolledBack as ending:
         return _settle_rolled_back(call, claim, ending.outcome)
     except _Fenced:
@@ -292,7 +286,7 @@ def _run_atomic(call: Call, work: Work, claim: Claim) -> Answer:
         # Raised by BEGIN, the completion, COMMIT or an on_commit hook. Where it was committed all the same,
         # the claim no longer holds, and the record is the answer.
         logger.exception("The transaction of record %s ended with an error.", claim.record_id)
-        if not began or isinstance(error, OperationalError | InterfaceError):
+        if isinstance(error, OperationalError | InterfaceError):
             return _release(call, claim)
         return _settle_rolled_back(call, claim, work.rolled_back)
     return Answer(outcome, replayed=False)

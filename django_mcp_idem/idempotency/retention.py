@@ -10,7 +10,6 @@ from django.db import transaction
 from django.db.models import QuerySet
 
 from ..models import IdempotencyRecord
-from ..states import State
 from .clock import DatabaseNow
 from .databases import writer
 
@@ -56,10 +55,14 @@ def _delete_batch(size: int) -> int:
         batch = list(
             _expired().select_for_update(skip_locked=True).order_by("expires_at").values_list("pk", flat=True)[:size]
         )
-        # The condition again: between the two statements a key may have been claimed anew.
-        deleted, _ = _expired().filter(pk__in=batch).delete()
+        deleted, _ = _records().filter(pk__in=batch).delete()
     return deleted
 
 
 def _expired() -> QuerySet[IdempotencyRecord]:
-    return IdempotencyRecord.objects.using(writer()).exclude(state=State.RUNNING).filter(expires_at__lte=DatabaseNow())
+    # A running record has no expiry: a constraint of the table sees to it.
+    return _records().filter(expires_at__lte=DatabaseNow())
+
+
+def _records() -> QuerySet[IdempotencyRecord]:
+    return IdempotencyRecord.objects.using(writer())

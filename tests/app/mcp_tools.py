@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from typing import Any
+from typing import Any, Literal
 
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError, OperationalError, transaction
 from mcp.shared.exceptions import MCPError
 from mcp_types import (
     AudioContent,
@@ -18,7 +18,7 @@ from mcp_types import (
 )
 
 from django_mcp_idem import ToolContext, ToolError, tool
-from tests.app.models import Effect, Tally
+from tests.app.models import Effect, Line, Tally
 
 during: list[Callable[[], None]] = []
 """What to do in the middle of a body: tests put a barrier, a look at the database or another call in here."""
@@ -102,12 +102,26 @@ def swallows_database_error(label: str) -> str:
 
 
 @tool(atomic=True)
-def fails_on_commit(label: str) -> int:
+def fails_on_commit(label: str, error: Literal["RuntimeError", "OperationalError"] = "RuntimeError") -> int:
     def fail() -> None:
-        raise RuntimeError("the hook failed")
+        raise {"RuntimeError": RuntimeError, "OperationalError": OperationalError}[error]("the hook failed")
 
     transaction.on_commit(fail)
     return _effect(label)
+
+
+@tool(atomic=True)
+def fails_at_commit(label: str) -> str:
+    """Breaks a constraint that is checked when the transaction ends."""
+    _effect(label)
+    Line.objects.create(effect_id=0)
+    return "success"
+
+
+@tool(atomic=True)
+def atomic_protocol_error(label: str) -> int:
+    _effect(label)
+    raise MCPError(-31000, "The till is closed.")
 
 
 @tool(read_only=True)
@@ -140,7 +154,7 @@ def not_json() -> float:
 @tool
 def asks(ctx: ToolContext) -> str | InputRequiredResult:
     _effect("asks")
-    if ctx.input_responses is None:
+    if ctx.input_responses is None and ctx.request_state is None:
         return InputRequiredResult(request_state="s1")
     return "answered"
 

@@ -21,3 +21,12 @@ class Tally(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+class Line(models.Model):
+    """Part of an effect, bound to it by a constraint that the database checks at COMMIT."""
+
+    effect = models.ForeignKey(Effect, on_delete=models.CASCADE)
+
+    def __str__(self) -> str:
+        return f"Line of {self.effect_id}"

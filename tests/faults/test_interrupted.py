@@ -12,6 +12,7 @@ from django.db import connection
 from mcp.shared.exceptions import MCPError
 from mcp_types import CallToolResult
 
+from django_mcp_idem import ToolContext
 from django_mcp_idem.idempotency.clock import DatabaseNow
 from django_mcp_idem.models import IdempotencyRecord
 from django_mcp_idem.states import State
@@ -140,15 +141,42 @@ def test_a_late_external_owner_settles_its_own_unknown_outcome(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_an_on_commit_hook_that_raises_leaves_the_record_as_the_answer(user: User) -> None:
-    """R25: what was committed stands."""
+@pytest.mark.parametrize("error", ["RuntimeError", "OperationalError"])
+def test_an_on_commit_hook_that_raises_leaves_the_record_as_the_answer(user: User, error: str) -> None:
+    """R25: what was committed stands, also where the error looks like that of a lost COMMIT."""
     client = mcp_client(user)
+    arguments = {"label": "a", "error": error}
 
-    first = client.call_tool("fails_on_commit", {"label": "a"}, key="k")
+    first = client.call_tool("fails_on_commit", arguments, key="k")
 
     assert not first.is_error
-    assert client.call_tool("fails_on_commit", {"label": "a"}, key="k") == first
+    assert client.call_tool("fails_on_commit", arguments, key="k") == first
     assert Effect.objects.count() == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_constraint_that_fails_at_commit_is_the_tools_failure_and_recorded(user: User) -> None:
+    """R25: the tool is not reported as successful, and is not run again."""
+    client = mcp_client(user)
+
+    first = client.call_tool("fails_at_commit", {"label": "a"}, key="k")
+
+    assert first.is_error
+    assert client.call_tool("fails_at_commit", {"label": "a"}, key="k") == first
+    assert IdempotencyRecord.objects.get().attempt == 1
+    assert not Effect.objects.exists()
+
+
+@pytest.mark.django_db
+def test_the_next_attempt_is_told_so_and_has_the_downstream_key_of_the_first(user: User) -> None:
+    """R23"""
+    lapsed = RecordFactory(user=user, key="k", tool="context", lapsed=True)
+
+    told = mcp_client(user).call_tool("context", key="k").structured_content
+
+    first = ToolContext(user=user, request=None, attempt=1, seed=lapsed.seed)
+    assert told["attempt"] == 2
+    assert told["downstream"] == first.downstream_key("refund")
 
 
 @pytest.mark.django_db

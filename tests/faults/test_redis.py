@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -83,6 +85,18 @@ def test_keyed_calls_go_on_without_redis(
     assert client.call_tool(name, {"label": "a"}, key="k") == first
     assert Effect.objects.count() == 2
     assert [record.levelname for record in caplog.records if "Redis" in record.message] == ["WARNING"]
+
+
+def test_a_redis_that_does_not_answer_is_waited_for_briefly(user: User, redis_server: subprocess.Popen[bytes]) -> None:
+    """R26: twice LOCK_TIMEOUT, where the cache's own client would wait for longer and try again."""
+    redis_server.send_signal(signal.SIGSTOP)
+    began = time.monotonic()
+
+    result = mcp_client(user).call_tool("atomic", {"label": "a"}, key="k")
+
+    redis_server.send_signal(signal.SIGCONT)
+    assert not result.is_error
+    assert time.monotonic() - began < 4
 
 
 @pytest.mark.parametrize("name", ["atomic", "external"])

@@ -157,6 +157,8 @@ def test_an_anonymous_callers_key_is_refused_and_never_ignored(client: Client, s
     assert refused["error"]["data"]["type"] == "idempotency_unsupported"
     assert not Effect.objects.exists()
     assert "idempotency" not in post("server/discover", None, wire.envelope())["result"]["capabilities"]["tools"]
+    guarded = post("tools/call", "guarded", wire.call_params("guarded", {"label": "a"}, idempotencyKey="k"))
+    assert guarded["error"]["message"] == "Unknown tool: guarded"
     unkeyed = post("tools/call", "atomic", wire.call_params("atomic", {"label": "a"}))
     assert unkeyed["result"]["isError"] is False
 

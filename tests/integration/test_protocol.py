@@ -120,6 +120,15 @@ def test_an_atomic_tool_that_fails_leaves_nothing_keyed_or_not(user: User, name:
     assert not Effect.objects.exists()
 
 
+@pytest.mark.parametrize("key", [None, "k"])
+def test_an_atomic_tool_that_raises_a_json_rpc_error_leaves_nothing(user: User, key: str | None) -> None:
+    """R04, R25"""
+    with pytest.raises(MCPError, match="The till is closed"):
+        mcp_client(user).call_tool("atomic_protocol_error", {"label": "a"}, key=key)
+
+    assert not Effect.objects.exists()
+
+
 @pytest.mark.parametrize(
     ("method", "params"), [("tools/list", {}), ("server/discover", {})], ids=["tools/list", "server/discover"]
 )
@@ -133,8 +142,12 @@ def test_a_key_on_another_method_has_no_effect(user: User, method: str, params: 
 
 @pytest.mark.parametrize(
     "fields",
-    [{"inputResponses": {"name": {"action": "accept"}}}, {"inputResponses": {}, "requestState": "s1"}],
-    ids=["inputResponses", "both"],
+    [
+        {"inputResponses": {"name": {"action": "accept"}}},
+        {"requestState": "s1"},
+        {"inputResponses": {}, "requestState": "s1"},
+    ],
+    ids=["inputResponses", "requestState", "both"],
 )
 def test_a_continuation_neither_reads_nor_writes_a_record(user: User, fields: dict[str, Any]) -> None:
     """R16: even with the key of a recorded call and with other arguments it runs, each time."""
