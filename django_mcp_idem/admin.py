@@ -156,7 +156,7 @@ class BearerTokenAdmin(TokenModelAdmin):
 
     def save_model(self, request: HttpRequest, obj: BearerToken, form: Any, change: bool) -> None:
         # The request is all that may know the text: it ends with the answer, and nothing stores or logs it.
-        request._mcp_token_text = tokens.store(obj)  # type: ignore[attr-defined]
+        request._mcp_token_text = tokens.store(obj)  # type: ignore[attr-defined]  # our own
 
     def response_add(
         self, request: HttpRequest, obj: BearerToken, post_url_continue: str | None = None
@@ -166,7 +166,7 @@ class BearerTokenAdmin(TokenModelAdmin):
             "opts": self.opts,
             "title": _("Token issued"),
             "token": obj,
-            "token_text": request._mcp_token_text,  # type: ignore[attr-defined]
+            "token_text": request._mcp_token_text,  # type: ignore[attr-defined]  # our own
             "has_view_permission": self.has_view_permission(request),
             "is_popup": IS_POPUP_VAR in request.POST,
         }

@@ -46,6 +46,7 @@ class IdempotencyRecord(models.Model):
     finished_at = models.DateTimeField(_("finished"), null=True)
     expires_at = models.DateTimeField(_("expires"), null=True, db_index=True)
 
+    # Null where the call has not ended: an empty text would be an ending, and a result, of its own.
     ending = models.CharField(_("ending"), max_length=16, choices=Ending.choices, null=True)  # noqa: DJ001
     # Text and not a JSON column: jsonb refuses \u0000 and rewrites numbers.
     result = models.TextField(_("result"), null=True)  # noqa: DJ001
