@@ -16,5 +16,7 @@ class DjangoMcpIdemConfig(AppConfig):
 
     def ready(self) -> None:
         from . import checks  # noqa: F401  registers the system checks
+        from .idempotency.shutdown import watch_for_shutdown
 
+        watch_for_shutdown()
         autodiscover_modules("mcp_tools")

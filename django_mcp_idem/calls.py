@@ -11,16 +11,20 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from asgiref.sync import sync_to_async
+from django.db import Error
 from django.http import HttpRequest
 from mcp.shared.exceptions import MCPError
 
 from . import jsontext
 from .auth.callers import Caller
 from .context import ToolContext
-from .idempotency import engine
-from .idempotency.engine import Attempt, Work
+from .idempotency.attempts import Attempt, Work
+from .idempotency.databases import may_pass
+from .idempotency.decisions import Call
+from .idempotency.engine import execute
 from .idempotency.keys import InvalidKey, validate_key
-from .idempotency.outcomes import Outcome, Reason, Refused
+from .idempotency.outcomes import NothingDone, Outcome, OutcomeUnknown, Reason, Refused
+from .idempotency.shutdown import watch_for_shutdown
 from .idempotency.transactions import RolledBack, run_in_transaction
 from .registry import Site
 from .results import error_result
@@ -31,6 +35,8 @@ from .tools import Tool, ToolError
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+_WITHOUT_OUTCOME = (NothingDone, OutcomeUnknown, MemoryError)
 
 
 class UnknownTool(LookupError):
@@ -81,14 +87,18 @@ async def perform(call: ToolCall) -> Outcome:
     tool = call.site.get_tool(call.name)
     if tool is None:
         raise UnknownTool(call.name)
+    watch_for_shutdown()
     try:
         if call.keyed and not call.continues:
             return await _to_its_end(sync_to_async(_perform_keyed)(call, tool))
-        if tool.is_async and not tool.policy.atomic:
+        if tool.function.is_async and not tool.policy.atomic:
             return await _perform_async(call, tool)
         return await sync_to_async(_perform_unkeyed)(call, tool)
     except InvalidArguments as error:
         return _tool_error(f"The arguments do not fit the tool's schema: {error}")
+    except (NothingDone, OutcomeUnknown) as word:
+        # Without a key there is nothing to settle.
+        return _tool_error(str(word) or _said_by(tool, word))
 
 
 def _perform_keyed(call: ToolCall, tool: Tool) -> Outcome:
@@ -100,7 +110,7 @@ def _perform_keyed(call: ToolCall, tool: Tool) -> Outcome:
     if call.caller.is_anonymous:
         raise Refused(Reason.UNSUPPORTED, "An anonymous caller's key protects nothing here. Sign in, or leave it out.")
     body = _Body(call, tool)
-    keyed = engine.Call(
+    keyed = Call(
         scope=call.caller.scope(call.site.name),
         key=key,
         tool=tool.name,
@@ -108,7 +118,8 @@ def _perform_keyed(call: ToolCall, tool: Tool) -> Outcome:
         policy=tool.policy,
         user_id=call.caller.user.pk,
     )
-    return engine.execute(keyed, Work(admit=body.admit, run=body.run, rolled_back=FAILURE)).outcome
+    work = Work(admit=body.admit, run=body.run, probe=body.probe, rolled_back=FAILURE)
+    return execute(keyed, work).outcome
 
 
 def _perform_unkeyed(call: ToolCall, tool: Tool) -> Outcome:
@@ -146,6 +157,8 @@ def _run_atomic(body: _Body) -> Outcome:
         return run_in_transaction(lambda: body.run(_first_attempt()), rolled_back=FAILURE)
     except RolledBack as ending:
         return ending.outcome
+    except (NothingDone, OutcomeUnknown):
+        raise
     except Exception:
         logger.exception("The transaction of tool %s ended with an error.", body.tool.name)
         return FAILURE
@@ -168,18 +181,46 @@ class _Body:
         self.bound = self.tool.arguments.bind(self.call.arguments)
 
     def run(self, attempt: Attempt) -> Outcome:
-        """Run the tool in this thread and say how it ended."""
+        """Run the tool in this thread and say how it ended.
+
+        Raises:
+            NothingDone: The tool says so.
+            OutcomeUnknown: The tool says so, or has not been told in time, or the database failed it in passing.
+        """
         try:
-            return _returned(self.tool, self.tool.run(self.bound, self._context(attempt)))
+            return _returned(self.tool, self.tool.function.run(self.bound, self._context(attempt)))
+        except _WITHOUT_OUTCOME:
+            raise
         except Exception as error:
             return _raised(self.tool, error)
 
     async def arun(self, attempt: Attempt) -> Outcome:
-        """Run an async tool in this event loop and say how it ended."""
+        """Run an async tool in this event loop and say how it ended; raises as ``run`` does."""
         try:
-            return _returned(self.tool, await self.tool.arun(self.bound, self._context(attempt)))
+            return _returned(self.tool, await self.tool.function.arun(self.bound, self._context(attempt)))
+        except _WITHOUT_OUTCOME:
+            raise
         except Exception as error:
             return _raised(self.tool, error)
+
+    def probe(self, attempt: Attempt) -> Outcome:
+        """Ask the tool's probe what came of an attempt that was interrupted.
+
+        Raises:
+            NothingDone: Nothing did, and nothing can any more.
+            OutcomeUnknown: It cannot tell.
+        """
+        if self.tool.probe is None:
+            raise OutcomeUnknown
+        try:
+            return _returned(self.tool, self.tool.probe.run(self.bound, self._context(attempt)))
+        except _WITHOUT_OUTCOME:
+            raise
+        except (ToolError, MCPError) as error:
+            return _raised(self.tool, error)
+        except Exception as error:
+            logger.exception("The probe of tool %s failed.", self.tool.name)
+            raise OutcomeUnknown from error
 
     def _context(self, attempt: Attempt) -> ToolContext:
         return ToolContext(
@@ -188,7 +229,8 @@ class _Body:
             attempt=attempt.number,
             input_responses=self.call.input_responses,
             request_state=self.call.request_state,
-            seed=attempt.seed,
+            seed=None if self.tool.policy.atomic else attempt.seed,
+            lease=attempt.lease,
         )
 
 
@@ -199,6 +241,8 @@ def _returned(tool: Tool, value: Any) -> Outcome:
 
 
 def _raised(tool: Tool, error: Exception) -> Outcome:
+    if _is_unsure(tool, error):
+        raise OutcomeUnknown from error
     if isinstance(error, ToolError):
         return _tool_error(str(error))
     if isinstance(error, MCPError):
@@ -209,6 +253,19 @@ def _raised(tool: Tool, error: Exception) -> Outcome:
             error = unwritable
     logger.error("Tool %s failed.", tool.name, exc_info=error)
     return FAILURE
+
+
+def _said_by(tool: Tool, word: NothingDone | OutcomeUnknown) -> str:
+    if isinstance(word, NothingDone) or tool.policy.atomic:
+        return "The tool did nothing, or what it did was rolled back."
+    return "Whether the tool did anything is not known."
+
+
+def _is_unsure(tool: Tool, error: Exception) -> bool:
+    """Whether ``error`` is none of the tool's: what it waited for did not answer, or its transaction was given up."""
+    if tool.policy.atomic:
+        return isinstance(error, Error) and may_pass(error)
+    return isinstance(error, TimeoutError) and not tool.policy.may_run_again
 
 
 def _tool_error(message: str) -> Outcome:

@@ -21,7 +21,7 @@ class Settings:
     """Serve callers who send no credentials. Their keys are refused: they have no scope to record under."""
 
     LEASE: timedelta = timedelta(seconds=30)
-    """How long a claim holds its key before a retry may settle what became of it (R23)."""
+    """How long a claim holds its key unless it is renewed, which a running body's is every third of it (R23)."""
 
     LOCK_CACHE: str | None = None
     """Alias of a ``django-redis`` cache that detects calls in flight. ``None``: the database does it alone."""
@@ -29,11 +29,17 @@ class Settings:
     LOCK_TIMEOUT: timedelta = timedelta(milliseconds=250)
     """How long a call waits for Redis before it goes on without it (R26)."""
 
+    MAX_RUNTIME: timedelta = timedelta(minutes=5)
+    """After how long a running body loses its claim, and an atomic one its transaction. A tool may name its own."""
+
     RESULT_MAX_BYTES: int = 1024 * 1024
     """Results longer than this are answered but not stored; a retry is told so, and nothing runs again."""
 
     RETENTION: timedelta = timedelta(hours=24)
     """How long a finished record is kept, counted from completion (R12). A tool may name its own."""
+
+    SHUTDOWN_GRACE: timedelta = timedelta(seconds=10)
+    """How long after SIGTERM running calls may end by themselves. Then they are settled as they stand (R25)."""
 
     UNKNOWN_RETENTION: timedelta = timedelta(days=30)
     """How long an unknown outcome is kept (R12)."""

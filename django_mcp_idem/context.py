@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from django.contrib.auth.base_user import AbstractBaseUser
     from django.contrib.auth.models import AnonymousUser
 
+    from .idempotency.leases import Lease
+
 
 @dataclass(frozen=True, kw_only=True)
 class ToolContext:
@@ -34,7 +36,15 @@ class ToolContext:
     attempt: int
     input_responses: Mapping[str, Any] | None = None
     request_state: str | None = None
-    seed: str = field(repr=False)
+    seed: str | None = field(repr=False)
+    lease: Lease | None = field(default=None, repr=False)
+
+    @property
+    def lost(self) -> bool:
+        """Whether what the body comes to may no longer be recorded, so that it had better stop: it has run for longer
+        than it may, or its call was settled without it. Never so for a call without a key.
+        """
+        return self.lease is not None and self.lease.lost
 
     def downstream_key(self, label: str = "") -> str:
         """An idempotency key for a service that the body calls.
@@ -45,5 +55,14 @@ class ToolContext:
         Returns:
             36 characters in the form of a UUID: the same for every attempt of one record, another for every other
             record, and never the caller's own key. An unkeyed call has a new one each time.
+
+        Raises:
+            RuntimeError: The tool is atomic. An attempt that is rolled back takes its key with it, and the next one
+                would be another call to the service.
         """
+        if self.seed is None:
+            raise RuntimeError(
+                "An atomic tool has no downstream_key(): an attempt that is rolled back leaves none to the next one, "
+                "and the service would be called twice. Call it from a tool that is not atomic."
+            )
         return str(UUID(hex=digest(self.seed, label)[:32]))

@@ -63,7 +63,7 @@ class IdempotencyRecord(models.Model):
             models.CheckConstraint(
                 name="mcp_idem_record_state",
                 condition=Q(state=State.RUNNING, expires_at=None, ending=None)
-                | Q(state=State.UNKNOWN, expires_at__isnull=False, ending=None)
+                | Q(state__in=[State.UNKNOWN, State.OPEN], expires_at__isnull=False, ending=None)
                 | Q(state=State.DONE, expires_at__isnull=False, ending__in=Ending.values),
             ),
         ]

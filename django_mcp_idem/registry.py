@@ -95,6 +95,8 @@ class Site(tuple[Sequence[URLPattern], str, str]):
         open_world: bool | None = None,
         key: Literal["optional", "required"] = "optional",
         retention: timedelta | None = None,
+        max_runtime: timedelta | None = None,
+        probe: Callable[..., Any] | None = None,
     ) -> Callable[[F], F]: ...
 
     def tool(self, function: Any = None, /, **words: Any) -> Any:
@@ -114,6 +116,11 @@ class Site(tuple[Sequence[URLPattern], str, str]):
             open_world: A hint to clients.
             key: ``"required"`` refuses a call without an idempotency key before anything is run.
             retention: How long its finished records are kept; the setting ``RETENTION`` if not given.
+            max_runtime: After how long a keyed call that still runs loses its claim, and an atomic one its
+                transaction; the setting ``MAX_RUNTIME`` if not given.
+            probe: A function with the parameters of the tool, which is asked what came of a call that was
+                interrupted. It returns what the tool would have returned or raises the tool's error, raises
+                ``NothingDone`` if nothing was done and nothing can be any more, or raises ``OutcomeUnknown``.
 
         Raises:
             ImproperlyConfigured: The words contradict each other, the function's parameters do not make a schema, or

@@ -12,6 +12,7 @@ class State(models.TextChoices):
     RUNNING = "running", _("running")
     DONE = "done", _("done")
     UNKNOWN = "unknown", _("outcome unknown")
+    OPEN = "open", _("open for another attempt")
 
 
 class Ending(models.TextChoices):

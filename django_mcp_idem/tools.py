@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
@@ -32,6 +32,37 @@ class ToolError(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Function:
+    """What an author wrote: a function, sync or async, that takes arguments by name.
+
+    Attributes:
+        call: The function.
+        context_parameter: Name of the parameter that takes the ``ToolContext``, if there is one.
+    """
+
+    call: Callable[..., Any]
+    context_parameter: str | None
+
+    @property
+    def is_async(self) -> bool:
+        """Whether it is a coroutine function."""
+        return iscoroutinefunction(self.call)
+
+    def run(self, bound: Mapping[str, Any], context: ToolContext) -> Any:
+        """Run it in this thread, whether it is sync or async."""
+        function = async_to_sync(self.call) if self.is_async else self.call
+        return function(**self._keywords(bound, context))
+
+    async def arun(self, bound: Mapping[str, Any], context: ToolContext) -> Any:
+        """Run an async one in this event loop."""
+        return await self.call(**self._keywords(bound, context))
+
+    def _keywords(self, bound: Mapping[str, Any], context: ToolContext) -> dict[str, Any]:
+        injected = {} if self.context_parameter is None else {self.context_parameter: context}
+        return {**bound, **injected}
+
+
+@dataclass(frozen=True, kw_only=True)
 class Tool:
     """A registered tool.
 
@@ -46,10 +77,10 @@ class Tool:
         key_required: Whether a call without a key is refused.
         arguments: What it takes.
         returns: What it gives back.
-        context_parameter: Name of the parameter that takes the ``ToolContext``, if there is one.
+        probe: What tells whether an interrupted call has had its effect, if anything can.
     """
 
-    function: Callable[..., Any]
+    function: Function
     name: str
     title: str | None
     description: str
@@ -59,29 +90,11 @@ class Tool:
     key_required: bool
     arguments: Arguments
     returns: Returns
-    context_parameter: str | None
-
-    @property
-    def is_async(self) -> bool:
-        """Whether the function is a coroutine function."""
-        return iscoroutinefunction(self.function)
+    probe: Function | None
 
     def permits(self, user: AbstractBaseUser | AnonymousUser) -> bool:
         """Whether ``user`` may see and call the tool."""
         return not self.permissions or bool(getattr(user, "has_perms", _has_none)(self.permissions))
-
-    def run(self, bound: Mapping[str, Any], context: ToolContext) -> Any:
-        """Run the function in this thread, whether it is sync or async."""
-        function = async_to_sync(self.function) if self.is_async else self.function
-        return function(**self._keywords(bound, context))
-
-    async def arun(self, bound: Mapping[str, Any], context: ToolContext) -> Any:
-        """Run an async function in this event loop."""
-        return await self.function(**self._keywords(bound, context))
-
-    def _keywords(self, bound: Mapping[str, Any], context: ToolContext) -> dict[str, Any]:
-        injected = {} if self.context_parameter is None else {self.context_parameter: context}
-        return {**bound, **injected}
 
 
 def make_tool(
@@ -99,6 +112,8 @@ def make_tool(
     open_world: bool | None = None,
     key: Literal["optional", "required"] = "optional",
     retention: timedelta | None = None,
+    max_runtime: timedelta | None = None,
+    probe: Callable[..., Any] | None = None,
 ) -> Tool:
     """Make a tool of a function; see ``Site.tool`` for the arguments.
 
@@ -118,8 +133,11 @@ def make_tool(
         raise ImproperlyConfigured(f"Tool {name!r} says read_only and destructive: it cannot be both.")
     if key not in ("optional", "required"):
         raise ImproperlyConfigured(f"Tool {name!r}: key is {key!r}; it must be 'optional' or 'required'.")
-    if retention is not None and not (isinstance(retention, timedelta) and retention > timedelta(0)):
-        raise ImproperlyConfigured(f"Tool {name!r}: retention is {retention!r}; it must be a timedelta above nothing.")
+    if words and probe is not None:
+        raise ImproperlyConfigured(f"Tool {name!r} says {words[0]} and has a probe: it is run again without asking.")
+    for word, value in {"retention": retention, "max_runtime": max_runtime}.items():
+        if value is not None and not (isinstance(value, timedelta) and value > timedelta(0)):
+            raise ImproperlyConfigured(f"Tool {name!r}: {word} is {value!r}; it must be a timedelta above nothing.")
 
     try:
         signature = inspect.signature(function, eval_str=True)
@@ -129,11 +147,12 @@ def make_tool(
             parameter: details for parameter, details in signature.parameters.items() if parameter != context_parameter
         }
         arguments, returns = Arguments(parameters), Returns(_return_annotation(signature))
+        probing = None if probe is None else _probe(probe, parameters)
     except (TypeError, NameError, PydanticUserError) as error:
         raise ImproperlyConfigured(f"Tool {name!r} cannot be registered: {error}") from error
 
     return Tool(
-        function=function,
+        function=Function(call=function, context_parameter=context_parameter),
         name=name,
         title=title,
         description=inspect.getdoc(function) or "" if description is None else description,
@@ -144,12 +163,29 @@ def make_tool(
             open_world_hint=open_world,
         ),
         permissions=(permission,) if isinstance(permission, str) else tuple(permission),
-        policy=Policy(effects=_effects(atomic=atomic, safe=read_only or rerun_safe), retention=retention),
+        policy=Policy(
+            effects=_effects(atomic=atomic, safe=read_only or rerun_safe),
+            retention=retention,
+            max_runtime=max_runtime,
+            probed=probe is not None,
+        ),
         key_required=key == "required",
         arguments=arguments,
         returns=returns,
-        context_parameter=context_parameter,
+        probe=probing,
     )
+
+
+def _probe(function: Callable[..., Any], parameters: Collection[str]) -> Function:
+    """
+    Raises:
+        TypeError: The probe does not take what the tool takes.
+    """
+    signature = inspect.signature(function, eval_str=True)
+    context_parameter = _context_parameter(signature)
+    if {*signature.parameters} - {context_parameter} != {*parameters}:
+        raise TypeError(f"its probe takes {signature}, and not the parameters of the tool.")
+    return Function(call=function, context_parameter=context_parameter)
 
 
 def _effects(*, atomic: bool, safe: bool) -> Effects:

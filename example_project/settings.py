@@ -1,7 +1,7 @@
 """Settings of the example.
 
 The environment chooses: ``DATABASE_URL`` (an SQLite file unless set), ``REDIS_URL`` (none unless set),
-``MCP_LEASE_SECONDS`` and ``DJANGO_DEBUG``.
+``MCP_LEASE_SECONDS``, ``MCP_SHUTDOWN_GRACE_SECONDS`` and ``DJANGO_DEBUG``.
 """
 
 from __future__ import annotations
@@ -86,6 +86,8 @@ CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"
 MCP_IDEM: dict[str, Any] = {}
 if lease := os.environ.get("MCP_LEASE_SECONDS"):
     MCP_IDEM["LEASE"] = timedelta(seconds=float(lease))
+if grace := os.environ.get("MCP_SHUTDOWN_GRACE_SECONDS"):
+    MCP_IDEM["SHUTDOWN_GRACE"] = timedelta(seconds=float(grace))
 if REDIS_URL:
     CACHES["locks"] = {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": REDIS_URL}
     MCP_IDEM["LOCK_CACHE"] = "locks"

@@ -7,16 +7,22 @@ from django.contrib.auth.models import User
 from django.db import connection
 from django_redis import get_redis_connection
 
+from django_mcp_idem import ToolContext
 from tests.app import mcp_tools
 from tests.factories import UserFactory
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if connection.features.has_select_for_update:
-        return
-    needless = [item for item in items if item.get_closest_marker("row_locks")]
+    needless = [item for item in items if not _is_about_this_database(item)]
     config.hook.pytest_deselected(items=needless)
     items[:] = [item for item in items if item not in needless]
+
+
+def _is_about_this_database(item: pytest.Item) -> bool:
+    vendor = item.get_closest_marker("vendor")
+    if vendor is not None and connection.vendor not in vendor.args:
+        return False
+    return connection.features.has_select_for_update or item.get_closest_marker("row_locks") is None
 
 
 @pytest.fixture
@@ -38,3 +44,10 @@ def during() -> Iterator[list[Callable[[], None]]]:
     """What the test tools do in the middle of their bodies."""
     yield mcp_tools.during
     mcp_tools.during.clear()
+
+
+@pytest.fixture
+def probe_says() -> Iterator[list[Callable[[ToolContext, str], int]]]:
+    """What the probe of the tool ``probed`` does."""
+    yield mcp_tools.probe_says
+    mcp_tools.probe_says.clear()

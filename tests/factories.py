@@ -48,6 +48,7 @@ class RecordFactory(DjangoModelFactory[IdempotencyRecord]):
         arguments = factory.LazyFunction(dict)
         running = factory.Trait(state=State.RUNNING, ending=None, result=None, finished_at=None, expires_at=None)
         unknown = factory.Trait(state=State.UNKNOWN, ending=None, result=None, finished_at=None)
+        lease_over = factory.Trait(lease_until=factory.LazyFunction(lambda: timezone.now() - timedelta(seconds=1)))
         expired = factory.Trait(expires_at=factory.LazyFunction(lambda: timezone.now() - timedelta(seconds=1)))
         lapsed = factory.Trait(
             running=True, lease_until=factory.LazyFunction(lambda: timezone.now() - timedelta(seconds=1))

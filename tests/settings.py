@@ -55,7 +55,11 @@ def _database() -> dict[str, Any]:
     return database
 
 
-DATABASES = {"default": _database()}
+DATABASES = {
+    "default": _database(),
+    # The same database over another connection, and so another transaction.
+    "other": {**_database(), "TEST": {"MIRROR": "default"}},
+}
 CACHES = {
     "default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"},
     "locks": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": redis_url()},

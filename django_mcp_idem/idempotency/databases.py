@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from django.db import Error, connections, router
+from django.db import Error, InterfaceError, OperationalError, connections, router
 
 from ..models import IdempotencyRecord
 from .outcomes import Reason, Refused
@@ -60,3 +60,40 @@ def give_back_connection(using: str) -> None:
     connection = connections[using]
     if getattr(connection, "pool", None) is not None and not connection.in_atomic_block:
         connection.close()
+
+
+def lost_a_race(error: Error) -> bool:
+    """Whether the database gave up a transaction for another one: a deadlock, or a failure to serialize them."""
+    return _code(error).startswith(("40", "my1213", "my1020"))
+
+
+def may_pass(error: Error) -> bool:
+    """Whether a transaction that failed with ``error`` may well succeed the next time; nothing stays of it.
+
+    That is so after a lost race, where a lock was not to be had in time, and where the connection was lost.
+    """
+    return lost_a_race(error) or _code(error).startswith(_PASSING)
+
+
+def _code(error: Error) -> str:
+    """What the driver calls the error: an SQLSTATE, the name of an SQLite error, or ``my`` and MySQL's number."""
+    cause = error.__cause__
+    if not isinstance(error, OperationalError | InterfaceError) or cause is None:
+        return ""
+    if hasattr(cause, "sqlstate"):
+        # A connection that is lost on the way has none to tell.
+        return cause.sqlstate or _CONNECTION_LOST
+    if hasattr(cause, "sqlite_errorname"):
+        return str(cause.sqlite_errorname)
+    return f"my{cause.args[0]}" if cause.args else ""
+
+
+_CONNECTION_LOST = "08"
+
+_PASSING = (
+    # Connections, idle or long transactions cut off, locks not available, shutdown.
+    *(_CONNECTION_LOST, "25P03", "25P04", "55P03", "57P"),
+    *("SQLITE_BUSY", "SQLITE_LOCKED"),
+    # Lock wait timeout; connection killed, gone, lost.
+    *("my1205", "my1927", "my2006", "my2013", "my2055", "my0"),
+)

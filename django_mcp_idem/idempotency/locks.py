@@ -25,9 +25,13 @@ from .keys import Identity
 
 logger = logging.getLogger(__name__)
 
-# Release only what is still our own: after a lapse the lock may be another's.
+# Release and renew only what is still our own: after a lapse the lock may be another's.
 _COMPARE_AND_DELETE = """
 if redis.call("GET", KEYS[1]) == ARGV[1] then return redis.call("DEL", KEYS[1]) end
+return 0
+"""
+_COMPARE_AND_EXPIRE = """
+if redis.call("GET", KEYS[1]) == ARGV[1] then return redis.call("PEXPIRE", KEYS[1], ARGV[2]) end
 return 0
 """
 
@@ -62,6 +66,9 @@ class Lock(Protocol):
     def acquire(self, identity: Identity, holder: Holder) -> Holder | None:
         """Take the lock. Returns who else holds it; ``None`` if the way is free, as far as can be told."""
 
+    def renew(self, identity: Identity, holder: Holder) -> None:
+        """Hold the lock for another lease if it is still held."""
+
     def release(self, identity: Identity, holder: Holder) -> None:
         """Give the lock back if it is still held."""
 
@@ -71,6 +78,9 @@ class NoLock:
 
     def acquire(self, identity: Identity, holder: Holder) -> Holder | None:
         return None
+
+    def renew(self, identity: Identity, holder: Holder) -> None:
+        pass
 
     def release(self, identity: Identity, holder: Holder) -> None:
         pass
@@ -85,9 +95,8 @@ class RedisLock:
         self._answering = True
 
     def acquire(self, identity: Identity, holder: Holder) -> Holder | None:
-        lease_ms = int(get_settings().LEASE.total_seconds() * 1000)
         try:
-            taken = self._redis.set(self._name(identity), str(holder), nx=True, px=lease_ms)
+            taken = self._redis.set(self._name(identity), str(holder), nx=True, px=_lease_ms())
             other = None if taken else self._other(identity, holder)
         except RedisError as error:
             self._note_failure(error)
@@ -95,9 +104,15 @@ class RedisLock:
         self._note_success()
         return other
 
+    def renew(self, identity: Identity, holder: Holder) -> None:
+        self._if_own(_COMPARE_AND_EXPIRE, identity, holder, _lease_ms())
+
     def release(self, identity: Identity, holder: Holder) -> None:
+        self._if_own(_COMPARE_AND_DELETE, identity, holder)
+
+    def _if_own(self, script: str, identity: Identity, holder: Holder, *arguments: int) -> None:
         try:
-            self._redis.eval(_COMPARE_AND_DELETE, 1, self._name(identity), str(holder))
+            self._redis.eval(script, 1, self._name(identity), str(holder), *arguments)
         except RedisError as error:
             self._note_failure(error)
 
@@ -120,6 +135,10 @@ class RedisLock:
         if not self._answering:
             logger.info("Redis answers again.")
         self._answering = True
+
+
+def _lease_ms() -> int:
+    return int(get_settings().LEASE.total_seconds() * 1000)
 
 
 @cache

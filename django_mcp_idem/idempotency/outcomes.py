@@ -39,6 +39,21 @@ class Answer:
     replayed: bool
 
 
+class NothingDone(Exception):
+    """Raised by a tool or its probe: the call has had no effect, and can have none any more.
+
+    The key is free again, and the text tells the caller why nothing was done.
+    """
+
+
+class OutcomeUnknown(Exception):
+    """Raised by a tool or its probe: whether the call has had its effect cannot be told.
+
+    The outcome of an external tool is unknown then, until a probe or a person settles it (R23). An atomic body is
+    rolled back, and like that of a tool that is safe to re-run it can be run again at once.
+    """
+
+
 class Reason(Enum):
     """Why a keyed call is refused; the value is the ``type`` that the caller reads."""
 
@@ -46,6 +61,7 @@ class Reason(Enum):
     CONFLICT = "idempotency_key_conflict"
     INVALID = "idempotency_key_invalid"
     REQUIRED = "idempotency_key_required"
+    NOTHING_DONE = "idempotency_nothing_done"
     OUTCOME_UNKNOWN = "idempotency_outcome_unknown"
     RESULT_UNAVAILABLE = "idempotency_result_unavailable"
     UNAVAILABLE = "idempotency_unavailable"
@@ -54,7 +70,7 @@ class Reason(Enum):
     @property
     def retryable(self) -> bool:
         """Whether the same call with the same key can succeed later, nothing else changed."""
-        return self in {Reason.IN_PROGRESS, Reason.UNAVAILABLE}
+        return self in {Reason.IN_PROGRESS, Reason.NOTHING_DONE, Reason.UNAVAILABLE}
 
 
 _MESSAGES = {
@@ -63,6 +79,7 @@ _MESSAGES = {
         "This idempotency key was used for another call. Use a new key for a new call; "
         "repeat the tool and the arguments exactly to retry the old one."
     ),
+    Reason.NOTHING_DONE: "The tool did nothing. Retry with the same key.",
     Reason.OUTCOME_UNKNOWN: (
         "The call with this idempotency key was interrupted, and whether it took effect is not known. It is not run "
         "again by guesswork: the operator of the server has to settle record {record}."
@@ -71,7 +88,8 @@ _MESSAGES = {
         "The call with this idempotency key is finished and is not run again, but its result was too large to keep."
     ),
     Reason.UNAVAILABLE: (
-        "The idempotency record could not be read or claimed, so the call was not run. Retry with the same key."
+        "The call could not be recorded, so nothing is told of it. Retry with the same key: if it was completed all "
+        "the same, the retry is answered with its result."
     ),
 }
 

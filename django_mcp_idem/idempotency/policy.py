@@ -27,10 +27,14 @@ class Policy:
     Attributes:
         effects: What running the body twice would do.
         retention: How long a finished record is kept; ``None`` for the setting ``RETENTION``.
+        max_runtime: After how long a running body loses its claim; ``None`` for the setting ``MAX_RUNTIME``.
+        probed: Whether there is a probe that can settle an unknown outcome.
     """
 
     effects: Effects
     retention: timedelta | None = None
+    max_runtime: timedelta | None = None
+    probed: bool = False
 
     @property
     def atomic(self) -> bool:

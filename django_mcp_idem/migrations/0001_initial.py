@@ -71,7 +71,12 @@ class Migration(migrations.Migration):
                 (
                     "state",
                     models.CharField(
-                        choices=[("running", "running"), ("done", "done"), ("unknown", "outcome unknown")],
+                        choices=[
+                            ("running", "running"),
+                            ("done", "done"),
+                            ("unknown", "outcome unknown"),
+                            ("open", "open for another attempt"),
+                        ],
                         max_length=16,
                         verbose_name="state",
                     ),
@@ -138,7 +143,9 @@ class Migration(migrations.Migration):
                     models.CheckConstraint(
                         condition=models.Q(
                             models.Q(("ending", None), ("expires_at", None), ("state", "running")),
-                            models.Q(("ending", None), ("expires_at__isnull", False), ("state", "unknown")),
+                            models.Q(
+                                ("ending", None), ("expires_at__isnull", False), ("state__in", ["unknown", "open"])
+                            ),
                             models.Q(
                                 ("ending__in", ["result", "tool_error", "protocol_error", "omitted"]),
                                 ("expires_at__isnull", False),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from asyncio import CancelledError
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Literal
 
-from django.db import IntegrityError, OperationalError, transaction
+from django.db import DatabaseError, IntegrityError, OperationalError, connection, transaction
 from mcp.shared.exceptions import MCPError
 from mcp_types import (
     AudioContent,
@@ -17,7 +19,7 @@ from mcp_types import (
     TextContent,
 )
 
-from django_mcp_idem import ToolContext, ToolError, tool
+from django_mcp_idem import NothingDone, OutcomeUnknown, ToolContext, ToolError, tool
 from tests.app.models import Effect, Line, Tally
 
 during: list[Callable[[], None]] = []
@@ -102,6 +104,30 @@ def swallows_database_error(label: str) -> str:
 
 
 @tool(atomic=True)
+def asks_for_rollback(label: str) -> str:
+    _effect(label)
+    transaction.set_rollback(True)
+    return "success"
+
+
+@tool(atomic=True)
+def swallows_raw_error(label: str) -> str:
+    """Catches the error of a raw statement, after which PostgreSQL does nothing more in the transaction."""
+    _effect(label)
+    with suppress(DatabaseError), connection.cursor() as cursor:
+        cursor.execute("INSERT INTO no_such_table VALUES (1)")
+    transaction.set_rollback(connection.vendor != "postgresql")
+    return "success"
+
+
+@tool(atomic=True)
+def closes_connection(label: str) -> str:
+    _effect(label)
+    connection.close()
+    return "success"
+
+
+@tool(atomic=True)
 def fails_on_commit(label: str, error: Literal["RuntimeError", "OperationalError"] = "RuntimeError") -> int:
     def fail() -> None:
         raise {"RuntimeError": RuntimeError, "OperationalError": OperationalError}[error]("the hook failed")
@@ -122,6 +148,94 @@ def fails_at_commit(label: str) -> str:
 def atomic_protocol_error(label: str) -> int:
     _effect(label)
     raise MCPError(-31000, "The till is closed.")
+
+
+Ending = Literal["nothing done", "outcome unknown", "time-out", "cancelled", "out of memory", "exit", "interrupt"]
+
+_ENDINGS: dict[str, BaseException] = {
+    "nothing done": NothingDone("Sold out."),
+    "outcome unknown": OutcomeUnknown(),
+    "time-out": TimeoutError(),
+    "cancelled": CancelledError(),
+    "out of memory": MemoryError(),
+    "exit": SystemExit(),
+    "interrupt": KeyboardInterrupt(),
+}
+
+
+def _end(label: str, ending: Ending) -> None:
+    _effect(label)
+    raise _ENDINGS[ending]
+
+
+@tool(atomic=True)
+def ends_atomic(label: str, ending: Ending) -> None:
+    _end(label, ending)
+
+
+@tool
+def ends_external(label: str, ending: Ending) -> None:
+    _end(label, ending)
+
+
+@tool
+async def ends_external_async(label: str, ending: Ending) -> None:
+    await Effect.objects.acreate(label=label)
+    raise _ENDINGS[ending]
+
+
+@tool(rerun_safe=True)
+def ends_rerun_safe(label: str, ending: Ending) -> None:
+    _end(label, ending)
+
+
+probe_says: list[Callable[[ToolContext, str], int]] = []
+"""What the probe of the tool below does."""
+
+
+def _probe(ctx: ToolContext, label: str) -> int:
+    (say,) = probe_says
+    return say(ctx, label)
+
+
+@tool(probe=_probe)
+def probed(ctx: ToolContext, label: str) -> int:
+    return _effect(f"{label} {ctx.attempt}")
+
+
+@tool
+def watches_its_lease(ctx: ToolContext) -> bool:
+    _pass()
+    return ctx.lost
+
+
+@tool(atomic=True, max_runtime=timedelta(seconds=1))
+def atomic_within_a_second(label: str) -> int:
+    return _effect(label)
+
+
+@tool(atomic=True)
+def writes_elsewhere(label: str) -> int:
+    Effect.objects.using("other").create(label=label)
+    return _effect(label)
+
+
+@tool(atomic=True)
+def reads_elsewhere(label: str) -> int:
+    Effect.objects.using("other").count()
+    return _effect(label)
+
+
+@tool(atomic=True)
+def durable(label: str) -> int:
+    with transaction.atomic(durable=True):
+        return _effect(label)
+
+
+@tool(atomic=True)
+def uses_downstream_key(ctx: ToolContext, label: str) -> str:
+    _effect(label)
+    return ctx.downstream_key()
 
 
 @tool(read_only=True)

@@ -7,11 +7,12 @@ import os
 import shutil
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -57,14 +58,24 @@ class Shop:
         counted: dict[str, int] = self.call("count_effects", {})["result"]["structuredContent"]
         return counted
 
-    def wait_for_claim(self, name: str, arguments: Any, *, key: str) -> None:
-        """Wait until there is a record for a call that was sent.
-
-        Asked with arguments that the tool's schema refuses, so that the question is never the call: a refused
-        argument becomes a conflict once there is a record.
-        """
-        while "error" not in self.call(name, {**arguments, "unknown": True}, key=key):
+    def wait_for_claim(self) -> None:
+        """Wait until a call that was sent has claimed its key, be it in a transaction that nobody sees into."""
+        claims = _RUNNING if _on_sqlite() else f"{_RUNNING} UNION ALL {_LOCKED}"
+        while not self.rows(claims):
             time.sleep(0.02)
+
+    def states(self) -> list[str]:
+        """The states of all records, read from the database itself."""
+        return [state for (state,) in self.rows("SELECT state FROM django_mcp_idem_idempotencyrecord ORDER BY id")]
+
+    def rows(self, sql: str) -> list[Any]:
+        """What a query on the shop's database returns."""
+        url = self.environment["DATABASE_URL"]
+        if _on_sqlite():
+            with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as database:
+                return database.execute(sql).fetchall()
+        with psycopg.connect(url) as connection:
+            return connection.execute(sql).fetchall()  # type: ignore[call-overload]  # not a literal
 
     def tells_in_progress(self, name: str, arguments: Any, *, key: str) -> bool:
         """Whether a call is refused for being in progress."""
@@ -154,6 +165,11 @@ def _url(name: str) -> str:
     if _on_sqlite():
         return f"sqlite:///{directory() / name}.sqlite3"
     return f"{database_url().rpartition('/')[0]}/{name}"
+
+
+_RUNNING = "SELECT 1 FROM django_mcp_idem_idempotencyrecord WHERE state = 'running'"
+_LOCKED = """SELECT 1 FROM pg_locks JOIN pg_database ON pg_database.oid = database
+WHERE locktype = 'advisory' AND datname = current_database()"""
 
 
 def _on_sqlite() -> bool:

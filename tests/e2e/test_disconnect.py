@@ -32,7 +32,7 @@ def test_a_keyed_call_runs_on_to_its_record_and_the_retry_gets_its_result(
     """R24"""
     before = sum(running.effects().values())
     with running.sent(name, arguments, key=name):
-        running.wait_for_claim(name, arguments, key=name)
+        running.wait_for_claim()
 
     # The client has hung up; the body still sleeps.
     assert running.tells_in_progress(name, arguments, key=name)

@@ -33,7 +33,7 @@ def test_an_external_call_is_not_run_again(name: str) -> None:
 def _call_kill_and_retry(name: str, arguments: dict[str, Any]) -> tuple[dict[str, Any], dict[str, int]]:
     """The answer to a retry once the lease is over, and the effects that there are then."""
     with shop("uvicorn", **LEASE) as killed, killed.sent(name, arguments, key="k"):
-        killed.wait_for_claim(name, arguments, key="k")
+        killed.wait_for_claim()
         while name in EXTERNAL and killed.effects()["notifications"] == 0:
             time.sleep(0.02)
         killed.server.kill()

@@ -14,7 +14,6 @@ from mcp.shared.exceptions import MCPError
 from django_mcp_idem.models import IdempotencyRecord
 from django_mcp_idem.testing import mcp_client
 from tests.app.models import Effect
-from tests.faults.test_interrupted import end_the_lease
 from tests.services import database_url
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -52,40 +51,21 @@ def outage() -> Iterator[Outage]:
     outage.end()
 
 
-def test_an_external_call_whose_completion_fails_is_answered_and_its_key_ends_unknown(
-    user: User, during: list[Callable[[], None]], outage: Outage
+@pytest.mark.row_locks
+@pytest.mark.parametrize("name", ["external", "rerun_safe"])
+def test_a_connection_that_is_cut_while_a_body_waits_for_the_world_is_replaced(
+    user: User, during: list[Callable[[], None]], outage: Outage, name: str
 ) -> None:
-    """R25: the effect has happened, so its caller is told; the key is never free."""
+    """R25: the call is completed over a new one."""
     client = mcp_client(user)
     during.append(outage.begin)
 
-    first = client.call_tool("external", {"label": "a"}, key="k")
+    first = client.call_tool(name, {"label": "a"}, key="k")
 
-    assert not first.is_error
-    outage.end()
-    end_the_lease()
-    with pytest.raises(MCPError) as refused:
-        client.call_tool("external", {"label": "a"}, key="k")
-    assert refused.value.data["type"] == "idempotency_outcome_unknown"
-    assert Effect.objects.count() == 1
-
-
-def test_a_call_that_may_run_again_tells_no_result_that_was_not_recorded(
-    user: User, during: list[Callable[[], None]], outage: Outage
-) -> None:
-    """R28: it is refused, and run again when the lease is over."""
-    client = mcp_client(user)
-    during.append(outage.begin)
-
-    with pytest.raises(MCPError) as refused:
-        client.call_tool("rerun_safe", {"label": "a"}, key="k")
-
-    assert refused.value.data["type"] == "idempotency_unavailable"
-    assert refused.value.data["retryAfterMs"] > 0
     during.clear()
-    outage.end()
-    end_the_lease()
-    assert not client.call_tool("rerun_safe", {"label": "a"}, key="k").is_error
+    assert not first.is_error
+    assert client.call_tool(name, {"label": "a"}, key="k") == first
+    assert Effect.objects.count() == 1
 
 
 def test_an_atomic_call_that_loses_its_transaction_is_free_to_be_retried(

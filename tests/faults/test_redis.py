@@ -49,14 +49,14 @@ def test_a_call_in_flight_is_seen_in_redis_and_gone_after(
     seen: list[Any] = []
     during.append(lambda: seen.extend((key, redis.pttl(key)) for key in redis.scan_iter()))
 
-    mcp_client(user).call_tool("atomic", {"label": "a"}, key="k")
+    mcp_client(user).call_tool("external", {"label": "a"}, key="k")
 
     ((_, milliseconds_left),) = seen
     assert 0 < milliseconds_left <= 30_000
     assert redis.keys() == []
 
 
-@pytest.mark.parametrize("name", ["atomic", "external"])
+@pytest.mark.parametrize("name", ["rerun_safe", "external"])
 @pytest.mark.parametrize("when", ["before", "during"])
 def test_keyed_calls_go_on_without_redis(
     user: User,
@@ -92,7 +92,7 @@ def test_a_redis_that_does_not_answer_is_waited_for_briefly(user: User, redis_se
     redis_server.send_signal(signal.SIGSTOP)
     began = time.monotonic()
 
-    result = mcp_client(user).call_tool("atomic", {"label": "a"}, key="k")
+    result = mcp_client(user).call_tool("external", {"label": "a"}, key="k")
 
     redis_server.send_signal(signal.SIGCONT)
     assert not result.is_error
@@ -121,7 +121,7 @@ def test_a_flush_during_a_call_lets_no_duplicate_run(
 @pytest.fixture
 def left_behind(user: User, redis_server: subprocess.Popen[bytes]) -> Redis:
     """A lock whose owner died before it could claim the record."""
-    holder = Holder(owner="0" * 32, fingerprint=fingerprint("atomic", {"label": "a"}))
+    holder = Holder(owner="0" * 32, fingerprint=fingerprint("external", {"label": "a"}))
     assert RedisLock("own").acquire(_identity(user), holder) is None
     return get_redis_connection("own")
 
@@ -130,7 +130,7 @@ def left_behind(user: User, redis_server: subprocess.Popen[bytes]) -> Redis:
 def test_a_lock_tells_a_duplicate_from_another_call(user: User, left_behind: Redis, label: str, reason: str) -> None:
     """R05, R07: before there is a record."""
     with pytest.raises(MCPError) as refused:
-        mcp_client(user).call_tool("atomic", {"label": label}, key="k")
+        mcp_client(user).call_tool("external", {"label": label}, key="k")
 
     assert refused.value.data["type"] == reason
     assert not IdempotencyRecord.objects.exists()
@@ -141,14 +141,14 @@ def test_a_lock_that_was_left_behind_ends_with_its_lease(user: User, left_behind
     (key,) = left_behind.keys()
     left_behind.pexpire(key, 0)
 
-    assert not mcp_client(user).call_tool("atomic", {"label": "a"}, key="k").is_error
+    assert not mcp_client(user).call_tool("external", {"label": "a"}, key="k").is_error
 
 
 def test_a_finished_record_is_replayed_whatever_redis_says(user: User, left_behind: Redis) -> None:
     """R06, R26"""
-    RecordFactory(user=user, key="k", tool="atomic", arguments={"label": "a"})
+    RecordFactory(user=user, key="k", tool="external", arguments={"label": "a"})
 
-    assert not mcp_client(user).call_tool("atomic", {"label": "a"}, key="k").is_error
+    assert not mcp_client(user).call_tool("external", {"label": "a"}, key="k").is_error
 
 
 def test_ones_own_lock_is_not_anothers(user: User, redis_server: subprocess.Popen[bytes]) -> None:

@@ -17,6 +17,7 @@ from django_mcp_idem.models import IdempotencyRecord
 from django_mcp_idem.testing import mcp_client
 from tests.app.models import Effect
 from tests.factories import RecordFactory
+from tests.faults.test_interrupted import end_the_lease
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -67,6 +68,34 @@ def test_a_failure_that_cannot_be_recorded_is_not_told(user: User) -> None:
     assert not Effect.objects.exists()
 
 
+def test_an_external_call_whose_completion_fails_is_answered_and_its_key_ends_unknown(user: User) -> None:
+    """R25: the effect has happened, so its caller is told; the key is never free."""
+    client = mcp_client(user)
+
+    with connection.execute_wrapper(failing("UPDATE")):
+        first = client.call_tool("external", {"label": "a"}, key="k")
+
+    assert not first.is_error
+    end_the_lease()
+    with pytest.raises(MCPError) as refused:
+        client.call_tool("external", {"label": "a"}, key="k")
+    assert refused.value.data["type"] == "idempotency_outcome_unknown"
+    assert Effect.objects.count() == 1
+
+
+def test_a_call_that_may_run_again_tells_no_result_that_was_not_recorded(user: User) -> None:
+    """R28: it is refused, and run again when the lease is over."""
+    client = mcp_client(user)
+
+    with connection.execute_wrapper(failing("UPDATE")), pytest.raises(MCPError) as refused:
+        client.call_tool("rerun_safe", {"label": "a"}, key="k")
+
+    assert refused.value.data["type"] == "idempotency_unavailable"
+    assert refused.value.data["retryAfterMs"] > 0
+    end_the_lease()
+    assert not client.call_tool("rerun_safe", {"label": "a"}, key="k").is_error
+
+
 def test_a_record_of_an_unknown_algorithm_is_neither_replayed_nor_a_conflict(user: User) -> None:
     """R10: left by a newer release that was rolled back."""
     RecordFactory(user=user, key="k", tool="atomic", arguments={"label": "a"}, fingerprint_version=VERSION + 1)
@@ -83,15 +112,15 @@ def test_a_refusal_by_the_lock_is_confirmed_by_the_record(user: User, settings: 
     """R06, R26: the call was completed between the look-up and the lock."""
     settings.MCP_IDEM = {"LOCK_CACHE": "locks"}
     identity = Identity.of(Scope(endpoint="mcp", kind="user", subject=str(user.pk)), "k")
-    holder = Holder(owner="0" * 32, fingerprint=fingerprint("atomic", {"label": label}))
+    holder = Holder(owner="0" * 32, fingerprint=fingerprint("external", {"label": label}))
     lock = RedisLock("locks")
     assert lock.acquire(identity, holder) is None
 
     def finish() -> None:
-        RecordFactory(user=user, key="k", tool="atomic", arguments={"label": "a"})
+        RecordFactory(user=user, key="k", tool="external", arguments={"label": "a"})
 
     with connection.execute_wrapper(once_after("SELECT", finish)):
-        assert not mcp_client(user).call_tool("atomic", {"label": "a"}, key="k").is_error
+        assert not mcp_client(user).call_tool("external", {"label": "a"}, key="k").is_error
 
     lock.release(identity, holder)
     assert not Effect.objects.exists()

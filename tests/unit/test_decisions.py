@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from django_mcp_idem.idempotency.engine import Call, Decision, decide
+from django_mcp_idem.idempotency.decisions import Call, Decision, decide
 from django_mcp_idem.idempotency.equivalence import VERSION, UnknownVersion
 from django_mcp_idem.idempotency.keys import Scope
 from django_mcp_idem.idempotency.policy import Effects, Policy

@@ -266,7 +266,7 @@ def test_two_tools_of_one_name_are_refused(site: Site) -> None:
     with pytest.raises(ImproperlyConfigured, match="already has a tool named 'work'"):
         site.tool(name="work")(work_async)
 
-    assert registered(site, "work").function is work
+    assert registered(site, "work").function.call is work
 
 
 def test_two_sites_may_each_have_a_tool_of_one_name(site: Site) -> None:
@@ -275,8 +275,8 @@ def test_two_sites_may_each_have_a_tool_of_one_name(site: Site) -> None:
     site.tool(work)
     other.tool(name="work")(work_async)
 
-    assert registered(site, "work").function is work
-    assert registered(other, "work").function is work_async
+    assert registered(site, "work").function.call is work
+    assert registered(other, "work").function.call is work_async
 
 
 def test_an_unknown_name_is_no_tool(site: Site) -> None:
@@ -290,9 +290,9 @@ def test_a_sync_function_is_run_with_what_was_sent_and_its_own_defaults(site: Si
     site.tool(work)
     tool = registered(site, "work")
 
-    assert tool.is_async is False
-    assert tool.run(tool.arguments.bind({"number": 1}), context) == "1 x"
-    assert tool.run(tool.arguments.bind({"number": 1, "text": "y"}), context) == "1 y"
+    assert tool.function.is_async is False
+    assert tool.function.run(tool.arguments.bind({"number": 1}), context) == "1 x"
+    assert tool.function.run(tool.arguments.bind({"number": 1, "text": "y"}), context) == "1 y"
 
 
 def test_an_async_function_is_run_in_a_thread_or_in_an_event_loop(site: Site, context: ToolContext) -> None:
@@ -300,9 +300,9 @@ def test_an_async_function_is_run_in_a_thread_or_in_an_event_loop(site: Site, co
     tool = registered(site, "work_async")
     bound = tool.arguments.bind({"number": 1})
 
-    assert tool.is_async is True
-    assert tool.run(bound, context) == 2
-    assert async_to_sync(tool.arun)(bound, context) == 2
+    assert tool.function.is_async is True
+    assert tool.function.run(bound, context) == 2
+    assert async_to_sync(tool.function.arun)(bound, context) == 2
 
 
 @pytest.mark.parametrize(
@@ -317,7 +317,7 @@ def test_the_context_is_injected_by_its_annotation_and_is_no_argument(
     tool = registered(site, "tool")
 
     assert list(tool.arguments.schema["properties"]) == ["number"]
-    assert tool.run(tool.arguments.bind({"number": 1}), context) == (context, 1)
+    assert tool.function.run(tool.arguments.bind({"number": 1}), context) == (context, 1)
 
 
 def test_a_caller_cannot_send_the_context(site: Site) -> None:
@@ -335,7 +335,7 @@ def test_a_parameter_called_ctx_is_an_argument_like_any_other(site: Site, contex
     site.tool(work_with_name)
     tool = registered(site, "work_with_name")
 
-    assert tool.run(tool.arguments.bind({"ctx": 1}), context) == 1
+    assert tool.function.run(tool.arguments.bind({"ctx": 1}), context) == 1
 
 
 @pytest.mark.django_db
