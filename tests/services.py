@@ -72,9 +72,9 @@ def _start_postgres() -> str:
     return f"postgres://postgres@{quote(str(server.get_postmaster_info().socket_dir), safe='')}/postgres"
 
 
-def start_redis() -> tuple[int, subprocess.Popen[bytes]]:
-    """Start a Redis server. Returns its port, once it answers, and its process."""
-    port = free_port()
+def start_redis(port: int | None = None) -> tuple[int, subprocess.Popen[bytes]]:
+    """Start a Redis server, on a free port unless one is given. Returns the port, once it answers, and its process."""
+    port = port or free_port()
     server = subprocess.Popen(
         [_redis_server(), "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"],
         stdout=subprocess.DEVNULL,

@@ -92,7 +92,7 @@ class RedisLock:
     def __init__(self, alias: str) -> None:
         self._redis = _impatient_client(alias)
         self._key = caches[alias].make_key
-        self._answering = True
+        self._failures = 0
 
     def acquire(self, identity: Identity, holder: Holder) -> Holder | None:
         try:
@@ -127,14 +127,14 @@ class RedisLock:
         return self._key(f"mcp-idem:{identity.scope_digest}:{identity.key_digest}")
 
     def _note_failure(self, error: RedisError) -> None:
-        if self._answering:
+        if not self._failures:
             logger.warning("Redis does not answer (%r). Keyed calls go on, on the database alone.", error)
-        self._answering = False
+        self._failures += 1
 
     def _note_success(self) -> None:
-        if not self._answering:
-            logger.info("Redis answers again.")
-        self._answering = True
+        if self._failures:
+            logger.warning("Redis answers again, after %d commands that it did not.", self._failures)
+        self._failures = 0
 
 
 def _lease_ms() -> int:

@@ -87,6 +87,39 @@ def test_keyed_calls_go_on_without_redis(
     assert [record.levelname for record in caplog.records if "Redis" in record.message] == ["WARNING"]
 
 
+def test_a_redis_that_comes_back_empty_is_used_again(
+    user: User,
+    redis_server: subprocess.Popen[bytes],
+    caplog: pytest.LogCaptureFixture,
+    during: list[Callable[[], None]],
+) -> None:
+    """R26: the log says how often it was missed, and a duplicate of the call that it has forgotten does not run."""
+    client = mcp_client(user)
+    port = caches["own"].client.get_client().connection_pool.connection_kwargs["port"]
+    servers: list[subprocess.Popen[bytes]] = []
+
+    def restart() -> None:
+        during.clear()
+        redis_server.kill()
+        redis_server.wait()
+        client.call_tool("external", {"label": "b"}, key="without")
+        servers.append(start_redis(port)[1])
+        with pytest.raises(MCPError) as refused:
+            elsewhere(lambda: client.call_tool("external", {"label": "a"}, key="k"))
+        assert refused.value.data["type"] == "idempotency_key_in_progress"
+        client.call_tool("external", {"label": "c"}, key="with")
+
+    during.append(restart)
+    client.call_tool("external", {"label": "a"}, key="k")
+
+    servers[0].kill()
+    servers[0].wait()
+    assert Effect.objects.count() == 3
+    told = [record.getMessage() for record in caplog.records if "Redis" in record.message]
+    assert len(told) == 2
+    assert told[1] == "Redis answers again, after 2 commands that it did not."
+
+
 def test_a_redis_that_does_not_answer_is_waited_for_briefly(user: User, redis_server: subprocess.Popen[bytes]) -> None:
     """R26: twice LOCK_TIMEOUT, where the cache's own client would wait for longer and try again."""
     redis_server.send_signal(signal.SIGSTOP)
