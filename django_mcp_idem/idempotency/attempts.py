@@ -181,7 +181,8 @@ def _settle_cut_short(call: Call, claim: Claim) -> Refused:
     """Settle the claim of a body that ended without a word. Returns what its caller is told."""
     with refusing_if_unavailable():
         if call.policy.may_run_again:
-            records.release(claim)
+            # Not released: the next attempt has the seed of this one, and so its keys for services downstream.
+            records.end_lease(claim)
             return Refused(Reason.UNAVAILABLE)
         records.give_up(claim)
         return Refused(Reason.OUTCOME_UNKNOWN, record=claim.record_id)

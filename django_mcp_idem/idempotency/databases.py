@@ -55,6 +55,21 @@ def waiting_at_most(milliseconds: int, *, using: str) -> Iterator[None]:
         sqlite.execute(f"PRAGMA busy_timeout = {patience_ms}")
 
 
+@contextmanager
+def own_connection() -> Iterator[None]:
+    """Give this thread, one of our own, a connection that is opened for it: a pool may be exhausted by the very calls
+    that it sees to, and none is idle for so long that it is cut.
+    """
+    alias = writer()
+    connection = connections[alias].copy()
+    connection.settings_dict["OPTIONS"].pop("pool", None)
+    connections[alias] = connection
+    try:
+        yield
+    finally:
+        connection.close()
+
+
 def give_back_connection(using: str) -> None:
     """Return a pooled connection to its pool: a body that waits for the world must not hold one (R05)."""
     connection = connections[using]

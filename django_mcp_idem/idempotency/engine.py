@@ -17,6 +17,7 @@ Sync code, run in one thread: claim, body and completion share its connection an
 
 from __future__ import annotations
 
+from ..conf import get_settings
 from . import records
 from .advisory import TransactionLock, get_transaction_lock
 from .attempts import CUT_SHORT, Attempt, Work, run_atomic, run_external
@@ -98,7 +99,11 @@ def _attempt(call: Call, work: Work, snapshot: Snapshot | None) -> Answer | None
 def _admit(work: Work) -> None:
     work.admit()
     if is_shutting_down():
-        raise Refused(Reason.UNAVAILABLE, "The server is shutting down. Retry with the same key.")
+        raise _shutting_down()
+
+
+def _shutting_down() -> Refused:
+    return Refused(Reason.UNAVAILABLE, "The server is shutting down. Retry with the same key.")
 
 
 def _attempt_committed(call: Call, work: Work, snapshot: Snapshot | None, lock: TransactionLock | None) -> Answer:
@@ -138,7 +143,7 @@ def _probe(call: Call, work: Work, snapshot: Snapshot) -> Answer | None:
     if probe is None:
         return None
     try:
-        outcome = work.probe(Attempt(number=probe.attempt, seed=probe.seed, lease=Lease(call.max_runtime)))
+        outcome = work.probe(Attempt(number=probe.attempt, seed=probe.seed, lease=Lease(get_settings().LEASE)))
     except NothingDone:
         return _attempt_probed(call, work, probe)
     except CUT_SHORT as error:
@@ -153,6 +158,10 @@ def _probe(call: Call, work: Work, snapshot: Snapshot) -> Answer | None:
 
 
 def _attempt_probed(call: Call, work: Work, probe: Probe) -> Answer | None:
+    if is_shutting_down():
+        with refusing_if_unavailable():
+            records.end_probe(probe)
+        raise _shutting_down()
     holder = Holder(owner=new_owner(), fingerprint=call.fingerprint)
     with refusing_if_unavailable():
         claim = records.claim_probed(probe, holder.owner)

@@ -10,12 +10,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 
-from django.db import Error, connections
-from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db import Error
 
 from ..conf import get_settings
 from . import records
-from .databases import writer
+from .databases import own_connection
 from .keys import Identity
 from .locks import Holder, get_lock
 from .records import Claim
@@ -120,30 +119,19 @@ def _interval() -> float:
 
 
 def _renew(leases: set[HeldLease]) -> None:
-    """Renew leases over a connection that is opened for it: none is idle for so long that it is cut."""
     if not leases:
         return
-    alias = writer()
-    connections[alias] = _unpooled(alias)
     try:
-        held = records.renew([lease.claim for lease in leases])
+        with own_connection():
+            held = records.renew([lease.claim for lease in leases])
     except Error as error:
         logger.warning("The leases of %d calls could not be renewed: %r.", len(leases), error)
         return
-    finally:
-        connections[alias].close()
     for lease in leases:
         if lease.claim.owner in held:
             get_lock().renew(lease.identity, lease.holder)
         else:
             lease.take()
-
-
-def _unpooled(alias: str) -> BaseDatabaseWrapper:
-    # The pool may be exhausted by the very bodies whose leases are to be renewed.
-    connection = connections[alias].copy()
-    connection.settings_dict["OPTIONS"].pop("pool", None)
-    return connection
 
 
 _heartbeat = Heartbeat()

@@ -70,7 +70,7 @@ class Reason(Enum):
     @property
     def retryable(self) -> bool:
         """Whether the same call with the same key can succeed later, nothing else changed."""
-        return self in {Reason.IN_PROGRESS, Reason.NOTHING_DONE, Reason.UNAVAILABLE}
+        return self in {Reason.IN_PROGRESS, Reason.UNAVAILABLE}
 
 
 _MESSAGES = {
@@ -79,7 +79,7 @@ _MESSAGES = {
         "This idempotency key was used for another call. Use a new key for a new call; "
         "repeat the tool and the arguments exactly to retry the old one."
     ),
-    Reason.NOTHING_DONE: "The tool did nothing. Retry with the same key.",
+    Reason.NOTHING_DONE: "The tool did nothing, and the key is free.",
     Reason.OUTCOME_UNKNOWN: (
         "The call with this idempotency key was interrupted, and whether it took effect is not known. It is not run "
         "again by guesswork: the operator of the server has to settle record {record}."
@@ -95,7 +95,7 @@ _MESSAGES = {
 
 
 class Refused(Exception):
-    """The call was refused; its body did not run for it, and nothing was recorded of the refusal.
+    """The call has no outcome to tell: its body did not run, or did nothing, or is not known to have done anything.
 
     Attributes:
         reason: Why.

@@ -11,10 +11,11 @@ import threading
 import time
 from types import FrameType
 
-from django.db import Error, connections
+from django.db import Error
 
 from ..conf import get_settings
 from . import records
+from .databases import own_connection
 from .leases import HeldLease, get_heartbeat
 
 logger = logging.getLogger(__name__)
@@ -60,10 +61,10 @@ def begin_shutdown() -> None:
 
 def _settle_after_grace() -> None:
     time.sleep(get_settings().SHUTDOWN_GRACE.total_seconds())
-    for lease in get_heartbeat().in_flight():
-        lease.take()
-        _settle(lease)
-    connections.close_all()
+    with own_connection():
+        for lease in get_heartbeat().in_flight():
+            lease.take()
+            _settle(lease)
 
 
 def _settle(lease: HeldLease) -> None:

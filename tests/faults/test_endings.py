@@ -33,7 +33,6 @@ def test_a_tool_that_did_nothing_frees_its_key_and_says_why(user: User, lock_cac
         assert refused.value.data == {
             "type": "idempotency_nothing_done",
             "idempotencyKey": "k",
-            "retryAfterMs": 1000,
         }
         assert not IdempotencyRecord.objects.exists()
 
@@ -62,19 +61,36 @@ def test_an_external_body_that_ends_without_a_word_leaves_an_unknown_outcome(
     assert Effect.objects.count() == 1
 
 
-@pytest.mark.parametrize(("name", "effects"), [("ends_atomic", 0), ("ends_rerun_safe", 1)])
 @pytest.mark.parametrize("ending", WITHOUT_A_WORD)
-def test_a_body_that_may_run_again_and_ends_without_a_word_frees_its_key(
-    user: User, lock_cache: str | None, name: str, effects: int, ending: str
-) -> None:
-    """R23, R25: nothing of an atomic one stays."""
+def test_an_atomic_body_that_ends_without_a_word_leaves_nothing(user: User, ending: str) -> None:
+    """R23, R25"""
     with pytest.raises(MCPError) as refused:
-        mcp_client(user).call_tool(name, {"label": "a", "ending": ending}, key="k")
+        mcp_client(user).call_tool("ends_atomic", {"label": "a", "ending": ending}, key="k")
 
     assert refused.value.data["type"] == "idempotency_unavailable"
     assert refused.value.data["retryAfterMs"] > 0
     assert not IdempotencyRecord.objects.exists()
-    assert Effect.objects.count() == effects
+    assert not Effect.objects.exists()
+
+
+@pytest.mark.parametrize("ending", WITHOUT_A_WORD)
+def test_a_body_that_is_safe_to_rerun_and_ends_without_a_word_is_run_again_at_once(
+    user: User, lock_cache: str | None, ending: str
+) -> None:
+    """R23, R25: as the next attempt, with the keys for services downstream of the first."""
+    client = mcp_client(user)
+    seeds = set()
+
+    for attempt in (1, 2):
+        with pytest.raises(MCPError) as refused:
+            client.call_tool("ends_rerun_safe", {"label": "a", "ending": ending}, key="k")
+        assert refused.value.data["type"] == "idempotency_unavailable"
+        record = IdempotencyRecord.objects.get()
+        assert record.attempt == attempt
+        seeds.add(record.seed)
+
+    assert len(seeds) == 1
+    assert Effect.objects.count() == 2
 
 
 @pytest.mark.parametrize(("name", "effects"), [("ends_atomic", 0), ("ends_rerun_safe", 1)])
@@ -93,7 +109,7 @@ def test_a_time_out_of_a_body_that_may_run_again_is_a_failure_like_any_other(
 
 @pytest.mark.parametrize(
     ("name", "state", "effects"),
-    [("ends_external", State.UNKNOWN, 1), ("ends_atomic", None, 0), ("ends_rerun_safe", None, 1)],
+    [("ends_external", State.UNKNOWN, 1), ("ends_atomic", None, 0), ("ends_rerun_safe", State.RUNNING, 1)],
 )
 @pytest.mark.parametrize("ending", OF_THE_PROCESS)
 def test_a_body_that_ends_its_process_leaves_no_key_stuck(
