@@ -223,6 +223,8 @@ class Histories(RuleBasedStateMachine):
         reason, result = running.answer.result(PATIENCE)
         if key.owner is running and (key.state in _UNSETTLED or _is_unknown(before)):
             self.settle(key, running.tool, how, reason, result)
+            if running.tool == "pay":
+                assert _effects(running.slot) == key.effects_before + (how == "result")
         else:
             assert self.record(running.slot) == before
             assert reason != "told" or result == key.told
