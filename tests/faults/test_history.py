@@ -67,13 +67,14 @@ site = Site("history")
 
 
 ACTIONS = [
-    *["start"] * 8,
-    *["finish"] * 3,
-    *["advance_time", "pause_or_resume", "person_settles"] * 2,
-    *["kill", "flush_redis", "lose_redis_or_have_it_back", "revoke_or_grant", "sweep"],
+    *["start"] * 5,
+    *["retry"] * 8,
+    *["finish", "outlive_lease"] * 3,
+    *["kill", "advance_time", "person_settles"] * 2,
+    *["resume", "flush_redis", "lose_redis_or_have_it_back", "revoke_or_grant", "sweep"],
 ]
-_NEEDS_A_CALL = {"finish", "pause_or_resume", "kill"}
-_WRITES = {"advance_time", "person_settles", "revoke_or_grant", "sweep"}
+_NEEDS_A_CALL = {"finish", "outlive_lease", "resume", "kill"}
+_WRITES = {"outlive_lease", "advance_time", "person_settles", "revoke_or_grant", "sweep"}
 
 
 class Killed(BaseException):
@@ -166,9 +167,18 @@ class Histories(RuleBasedStateMachine):
         getattr(self, action)(data)
 
     def start(self, data: st.DataObject) -> None:
-        slot = data.draw(SLOTS)
-        tool = data.draw(st.sampled_from(["mail", "mail", "pay"]))
-        spelling = data.draw(st.sampled_from([0, 0, 1, 1, 2]))
+        """A call, whatever is known of its key."""
+        self.send(data.draw(SLOTS), data.draw(st.sampled_from(["mail", "pay"])), data.draw(st.integers(0, 2)))
+
+    def retry(self, data: st.DataObject) -> None:
+        """An equal call, perhaps in another spelling."""
+        known = [(slot, key.call) for slot, key in self.keys.items() if key.call is not None]
+        if known:
+            slot, (tool, meaning) = data.draw(st.sampled_from(known))
+            spellings = [at for at, spelled in enumerate(MEANINGS) if spelled == meaning]
+            self.send(slot, tool, data.draw(st.sampled_from(spellings)))
+
+    def send(self, slot: Slot, tool: str, spelling: int) -> None:
         key = self.keys.setdefault(slot, Key())
         expected = self.expect(slot, key, (tool, MEANINGS[spelling]))
         if self.write_lock_is_held() and (expected == "parked" or key.lapsed):
@@ -276,9 +286,13 @@ class Histories(RuleBasedStateMachine):
 
     # Faults.
 
-    def pause_or_resume(self, data: st.DataObject) -> None:
-        running = data.draw(st.sampled_from(self.running))
-        running.paused = not running.paused
+    def outlive_lease(self, data: st.DataObject) -> None:
+        """A process is paused for longer than its lease."""
+        data.draw(st.sampled_from(self.running)).paused = True
+        self.pass_time(LEASE)
+
+    def resume(self, data: st.DataObject) -> None:
+        data.draw(st.sampled_from(self.running)).paused = False
 
     def kill(self, data: st.DataObject) -> None:
         running = data.draw(st.sampled_from(self.running))
@@ -291,7 +305,9 @@ class Histories(RuleBasedStateMachine):
             key.state = None
 
     def advance_time(self, data: st.DataObject) -> None:
-        time = data.draw(st.sampled_from([LEASE, LEASE, RETENTION, UNKNOWN_RETENTION]))
+        self.pass_time(data.draw(st.sampled_from([LEASE, RETENTION, UNKNOWN_RETENTION])))
+
+    def pass_time(self, time: timedelta) -> None:
         IdempotencyRecord.objects.update(lease_until=F("lease_until") - time, expires_at=F("expires_at") - time)
         _flush_redis()
         alive = {running for running in self.running if not running.paused}
@@ -316,7 +332,7 @@ class Histories(RuleBasedStateMachine):
     # People, and the sweep.
 
     def revoke_or_grant(self, data: st.DataObject) -> None:
-        caller = data.draw(st.integers(0, 1))
+        caller = data.draw(st.sampled_from([0, 1, 1]))
         permissions = self.callers[caller].user_permissions
         (permissions.remove if self.permitted[caller] else permissions.add)(self.permission)
         self.permitted[caller] = not self.permitted[caller]
