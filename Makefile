@@ -4,6 +4,11 @@ PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
 BIN := .venv/bin
 INSTALLED := .venv/.installed
+MARIADB_DRIVER := .venv/.mariadb-driver
+
+# make test: of sqlite, postgres, mariadb and mariadb-repeatable-read. The last two take Debian's mariadb-server and
+# mariadb-client too, and gcc, pkg-config and libmariadb-dev to build the driver.
+DATABASES ?= sqlite postgres
 
 # make run: the environment variables DATABASE_URL and REDIS_URL choose the services.
 PORT ?= 8000
@@ -18,16 +23,21 @@ SERVE_uvicorn = $(BIN)/uvicorn --host 127.0.0.1 --port $(PORT) --lifespan off ex
 SERVE_gunicorn = $(GUNICORN) --worker-class gthread --threads $(THREADS) example_project.wsgi:application
 SERVE_gunicorn-asgi = $(GUNICORN) --worker-class uvicorn_worker.UvicornWorker example_project.asgi:application
 
-.PHONY: demo test run lint format typecheck lock clean
+.PHONY: demo test faults run lint format typecheck lock clean
 
 # Show, line by line, a call that lost its answer and was retried.
 demo: $(INSTALLED)
 	$(BIN)/python -m example_project.demo
 
-# Run the tests on both databases; ARGS goes to pytest.
-test: $(INSTALLED)
-	TEST_DATABASE=sqlite $(BIN)/python -m pytest $(ARGS)
-	TEST_DATABASE=postgres $(BIN)/python -m pytest $(ARGS)
+# Run the tests on each of the DATABASES, up to the first that fails; ARGS goes to pytest.
+test: $(INSTALLED) $(if $(filter mariadb%,$(DATABASES)),$(MARIADB_DRIVER))
+	set -e; for database in $(DATABASES); do \
+		echo "TEST_DATABASE=$$database"; TEST_DATABASE=$$database $(BIN)/python -m pytest $(ARGS); done
+
+# Do every fault to a call that there is a test for, on each of the DATABASES, and count what came of them.
+faults: $(INSTALLED) $(if $(filter mariadb%,$(DATABASES)),$(MARIADB_DRIVER))
+	set -e; for database in $(DATABASES); do echo "TEST_DATABASE=$$database"; \
+		TEST_DATABASE=$$database TEST_HISTORIES=300 $(BIN)/python -m pytest -m "" $(ARGS) tests/faults; done
 
 # Serve the example; SERVER is uvicorn, gunicorn or gunicorn-asgi.
 run: $(INSTALLED)
@@ -46,10 +56,12 @@ format: $(INSTALLED)
 typecheck: $(INSTALLED)
 	$(BIN)/mypy
 
-# Write the lock anew, with the newest releases that pyproject.toml allows.
+# Write the locks anew, with the newest releases that pyproject.toml allows.
+COMPILE = $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --upgrade --quiet --system-certs \
+	--custom-compile-command "make lock"
 lock: $(INSTALLED)
-	$(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --upgrade --quiet --system-certs \
-		--custom-compile-command "make lock" --group dev --output-file requirements.lock pyproject.toml
+	$(COMPILE) --group dev --output-file requirements.lock pyproject.toml
+	$(COMPILE) --group mariadb --output-file requirements-mariadb.lock
 
 clean:
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist *.egg-info db.sqlite3*
@@ -58,4 +70,9 @@ $(INSTALLED): requirements.lock pyproject.toml
 	$(or $(PYTHON),$(error Python 3.11 or later is needed)) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	touch $@
+
+$(MARIADB_DRIVER): $(INSTALLED) requirements-mariadb.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --require-hashes \
+		-r requirements-mariadb.lock
 	touch $@

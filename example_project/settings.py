@@ -70,7 +70,7 @@ def _database() -> dict[str, Any]:
     if database["ENGINE"].endswith("sqlite3"):
         # IMMEDIATE: a transaction waits for the write lock when it begins. A deferred one fails at its first write.
         options |= {"transaction_mode": "IMMEDIATE", "init_command": "PRAGMA journal_mode=WAL;", "timeout": 5}
-    else:
+    elif database["ENGINE"].endswith("postgresql"):
         # Under ASGI each request has a thread of its own: without a pool it would open a connection of its own.
         options["pool"] = {"min_size": 1, "max_size": 20}
     return database

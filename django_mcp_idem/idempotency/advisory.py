@@ -17,7 +17,7 @@ from django.db import Error, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import BooleanField, Func
 
-from .databases import writer
+from .databases import refusing_if_unavailable, writer
 from .keys import Identity, digest
 from .outcomes import Reason
 
@@ -26,9 +26,9 @@ class TransactionLock(Protocol):
     """The locks of one call."""
 
     def taken(self) -> Func:
-        """A condition for the claim's statement, which takes the locks and holds if it could.
+        """A condition for the claim's statement that holds if the locks are the call's, and may take them only then.
 
-        It also bounds the transaction: one whose owner was stopped or lost must not hold its key for ever.
+        The transaction is bounded too: one whose owner was stopped or lost must not hold its key for ever.
         """
 
     @contextmanager
@@ -111,7 +111,11 @@ AND (objsubid = {_ON_KEY} AND classid = %(high)s AND objid = %(low)s OR objsubid
 
 
 class MariaDBLock:
-    """Named locks of MariaDB, which belong to the connection and are released after the transaction."""
+    """Named locks of MariaDB, which belong to the connection: taken before the transaction and released after it.
+
+    The claim's own statement could take them only for an INSERT. An UPDATE waits for the row, which the owner of a
+    takeover has locked, before it looks at its condition.
+    """
 
     def __init__(
         self, connection: BaseDatabaseWrapper, identity: Identity, fingerprint: str, *, max_runtime: timedelta
@@ -122,21 +126,48 @@ class MariaDBLock:
         self._key = f"mcp-idem-{digest(database, _digest_of(identity))[:48]}"
         self._call = f"mcp-idem-{digest(database, _digest_of(identity), fingerprint)[:48]}"
         self._max_seconds = math.ceil(max_runtime.total_seconds())
+        self._taken = False
 
     def taken(self) -> Func:
-        template = f"(GET_LOCK('{self._call}', 0) = 1 AND GET_LOCK('{self._key}', 0) = 1)"
-        return Func(template=template, output_field=BooleanField())
+        return Func(template="TRUE" if self._taken else "FALSE", output_field=BooleanField())
 
     @contextmanager
     def around_transaction(self) -> Iterator[None]:
-        self._execute(f"SET SESSION idle_transaction_timeout = {self._max_seconds}")
+        with refusing_if_unavailable(), self._closed_on_error():
+            limits = self._take()
+        owner = self._connection.connection
         try:
             yield
         finally:
-            # Of a lost connection the server has released everything.
-            with suppress(Error):
-                self._execute(f"DO RELEASE_LOCK('{self._key}'), RELEASE_LOCK('{self._call}')")
-                self._execute("SET SESSION idle_transaction_timeout = DEFAULT")
+            # A connection that was lost, and maybe opened anew since, has lost its locks too.
+            if self._connection.connection is owner:
+                with suppress(Error), self._closed_on_error():
+                    self._release(limits)
+
+    def _take(self) -> tuple[int, int]:
+        """Take the locks if they are free. Returns the limits of the connection, which are others meanwhile."""
+        with self._connection.cursor() as cursor:
+            cursor.execute("SELECT @@SESSION.wait_timeout, @@SESSION.idle_write_transaction_timeout")
+            limits: tuple[int, int] = cursor.fetchone()
+            # Before the locks, so that there is no moment at which an owner could be lost and hold them for ever.
+            cursor.execute(_LIMIT, [self._max_seconds, self._max_seconds])
+            cursor.execute("SELECT GET_LOCK(%s, 0) = 1 AND GET_LOCK(%s, 0) = 1", [self._call, self._key])
+            self._taken = cursor.fetchone() == (1,)
+        return limits
+
+    def _release(self, limits: tuple[int, int]) -> None:
+        with self._connection.cursor() as cursor:
+            cursor.execute("DO RELEASE_LOCK(%s), RELEASE_LOCK(%s)", [self._key, self._call])
+            cursor.execute(_LIMIT, limits)
+
+    @contextmanager
+    def _closed_on_error(self) -> Iterator[None]:
+        """A connection that is kept for later requests must not keep the locks."""
+        try:
+            yield
+        except Error:
+            self._connection.close()
+            raise
 
     def refusal(self) -> Reason | None:
         # The owner has the lock on the call from before it has the one on the key until after: a look at either side.
@@ -149,9 +180,9 @@ class MariaDBLock:
             return None
         return Reason.IN_PROGRESS if holder in (before, after) else Reason.CONFLICT
 
-    def _execute(self, sql: str) -> None:
-        with self._connection.cursor() as cursor:
-            cursor.execute(sql)
+
+# How long the server waits for the next statement, in seconds: outside a transaction, and in one that has written.
+_LIMIT = "SET SESSION wait_timeout = %s, SESSION idle_write_transaction_timeout = %s"
 
 
 def _digest_of(identity: Identity) -> str:

@@ -69,7 +69,7 @@ def run_atomic(call: Call, work: Work, atomic: AtomicClaim) -> Answer:
         NotClaimed: There is no claim: the record has changed, or its lock is another's.
         Refused: Nothing of the body stayed and nothing is recorded, or the record gives no answer.
     """
-    outcome = work.rolled_back
+    outcome: Outcome | None = None
     try:
         with atomic.transaction() as claim:
             # Its transaction is its lease: it ends with its owner, or when it has run for too long.
@@ -94,7 +94,11 @@ def run_atomic(call: Call, work: Work, atomic: AtomicClaim) -> Answer:
         raise
     except Exception as error:
         logger.exception("The transaction of a call of tool %s ended with an error.", call.tool)
-        return _after_failed_end(call, atomic, outcome, error=error, rolled_back=work.rolled_back)
+        if outcome is not None:
+            return _after_failed_end(call, atomic, outcome, error=error, rolled_back=work.rolled_back)
+        # The transaction did not even begin.
+        atomic.release()
+        raise Refused(Reason.UNAVAILABLE) from error
     return Answer(outcome, replayed=False)
 
 

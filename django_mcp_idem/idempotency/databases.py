@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from django.db import Error, InterfaceError, OperationalError, connections, router
 
@@ -92,15 +93,14 @@ def may_pass(error: Error) -> bool:
 
 def _code(error: Error) -> str:
     """What the driver calls the error: an SQLSTATE, the name of an SQLite error, or ``my`` and MySQL's number."""
-    cause = error.__cause__
-    if not isinstance(error, OperationalError | InterfaceError) or cause is None:
-        return ""
+    cause: Any = error.__cause__
     if hasattr(cause, "sqlstate"):
-        # A connection that is lost on the way has none to tell.
-        return cause.sqlstate or _CONNECTION_LOST
+        # A connection that is lost on the way has none to tell. Nor has a mistake in the use of the driver.
+        lost = _CONNECTION_LOST if isinstance(error, OperationalError | InterfaceError) else ""
+        return str(cause.sqlstate or lost)
     if hasattr(cause, "sqlite_errorname"):
         return str(cause.sqlite_errorname)
-    return f"my{cause.args[0]}" if cause.args else ""
+    return f"my{cause.args[0]}" if cause and cause.args else ""
 
 
 _CONNECTION_LOST = "08"
@@ -109,6 +109,6 @@ _PASSING = (
     # Connections, idle or long transactions cut off, locks not available, shutdown.
     *(_CONNECTION_LOST, "25P03", "25P04", "55P03", "57P"),
     *("SQLITE_BUSY", "SQLITE_LOCKED"),
-    # Lock wait timeout; connection killed, gone, lost.
-    *("my1205", "my1927", "my2006", "my2013", "my2055", "my0"),
+    # Lock wait timeout; shutdown; connection killed, gone, lost.
+    *("my1205", "my1053", "my1927", "my2006", "my2013", "my2055", "my0"),
 )

@@ -7,12 +7,11 @@ import os
 import shutil
 import signal
 import socket
-import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -20,10 +19,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
-import psycopg
 
 from tests import wire
-from tests.services import database_url, directory, free_port
+from tests.services import database_at, database_url, directory, execute_on_server, free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -60,7 +58,8 @@ class Shop:
 
     def wait_for_claim(self) -> None:
         """Wait until a call that was sent has claimed its key, be it in a transaction that nobody sees into."""
-        claims = _RUNNING if _on_sqlite() else f"{_RUNNING} UNION ALL {_LOCKED}"
+        joined = _JOINED_CLAIMS.get(database_at(self.environment["DATABASE_URL"]).vendor)
+        claims = _COMMITTED_CLAIMS if joined is None else f"{_COMMITTED_CLAIMS} UNION ALL {joined}"
         while not self.rows(claims):
             time.sleep(0.02)
 
@@ -68,14 +67,9 @@ class Shop:
         """The states of all records, read from the database itself."""
         return [state for (state,) in self.rows("SELECT state FROM django_mcp_idem_idempotencyrecord ORDER BY id")]
 
-    def rows(self, sql: str) -> list[Any]:
+    def rows(self, sql: str) -> list[tuple[Any, ...]]:
         """What a query on the shop's database returns."""
-        url = self.environment["DATABASE_URL"]
-        if _on_sqlite():
-            with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as database:
-                return database.execute(sql).fetchall()
-        with psycopg.connect(url) as connection:
-            return connection.execute(sql).fetchall()  # type: ignore[call-overload]  # not a literal
+        return execute_on_server(sql, url=self.environment["DATABASE_URL"])
 
     def tells_in_progress(self, name: str, arguments: Any, *, key: str) -> bool:
         """Whether a call is refused for being in progress."""
@@ -92,6 +86,15 @@ class Shop:
         with socket.create_connection((str(address.hostname), int(address.port or 80))) as connection:
             connection.sendall(f"{head}\r\n".encode() + body)
             yield connection
+
+
+# The lock on a key. On MariaDB, where locks cannot be listed: a transaction that has written the claim and an effect.
+_COMMITTED_CLAIMS = "SELECT 1 FROM django_mcp_idem_idempotencyrecord WHERE state = 'running'"
+_JOINED_CLAIMS = {
+    "postgresql": "SELECT 1 FROM pg_locks JOIN pg_database ON database = pg_database.oid "
+    "WHERE datname = current_database() AND locktype = 'advisory' AND objsubid = 1",
+    "mysql": "SELECT 1 FROM information_schema.innodb_trx WHERE trx_rows_modified > 1",
+}
 
 
 @contextmanager
@@ -143,42 +146,44 @@ def _wait_until_it_listens(server: subprocess.Popen[bytes], port: int) -> None:
 
 @cache
 def _template() -> str:
-    """URL of a database with the example's tables and demo data, to copy."""
-    if not _on_sqlite():
-        _execute('CREATE DATABASE "shop"')
-    url = _url("shop")
+    """Name of a database with the example's tables and demo data, to copy."""
+    name = "shop"
+    if not _on("sqlite"):
+        execute_on_server(f"CREATE DATABASE {name}")
+    environment = {**os.environ, "DATABASE_URL": _url(name), "DJANGO_SETTINGS_MODULE": "example_project.settings"}
     for command in ("migrate --verbosity=0", "demo_data --verbosity=0"):
-        environment = {**os.environ, "DATABASE_URL": url, "DJANGO_SETTINGS_MODULE": "example_project.settings"}
         subprocess.run([sys.executable, "manage.py", *command.split()], cwd=ROOT, env=environment, check=True)
-    return url
+    return name
 
 
 def _copy_of(template: str, name: str) -> str:
-    if _on_sqlite():
-        shutil.copy(directory() / "shop.sqlite3", directory() / f"{name}.sqlite3")
+    if _on("sqlite"):
+        shutil.copy(directory() / f"{template}.sqlite3", directory() / f"{name}.sqlite3")
+    elif _on("postgres"):
+        execute_on_server(f"CREATE DATABASE {name} TEMPLATE {template}")
     else:
-        _execute(f'CREATE DATABASE "{name}" TEMPLATE "{template.rpartition("/")[2]}"')
+        execute_on_server(f"CREATE DATABASE {name}")
+        _mariadb_client("mariadb", name, _mariadb_client("mariadb-dump", template))
     return _url(name)
 
 
+def _mariadb_client(command: str, name: str, stdin: bytes | None = None) -> bytes:
+    """What one of MariaDB's own commands prints, connected to a database."""
+    database = database_at(_url(name))
+    (_, *arguments), variables = database.client.settings_to_cmd_args_env(database.settings_dict, [])
+    environment = {**os.environ, **(variables or {})}
+    ran = subprocess.run([command, *arguments], env=environment, input=stdin, stdout=subprocess.PIPE, check=True)
+    return ran.stdout
+
+
 def _url(name: str) -> str:
-    if _on_sqlite():
+    if _on("sqlite"):
         return f"sqlite:///{directory() / name}.sqlite3"
-    return f"{database_url().rpartition('/')[0]}/{name}"
+    return urlsplit(database_url())._replace(path=f"/{name}").geturl()
 
 
-_RUNNING = "SELECT 1 FROM django_mcp_idem_idempotencyrecord WHERE state = 'running'"
-_LOCKED = """SELECT 1 FROM pg_locks JOIN pg_database ON pg_database.oid = database
-WHERE locktype = 'advisory' AND datname = current_database()"""
-
-
-def _on_sqlite() -> bool:
-    return database_url().startswith("sqlite")
-
-
-def _execute(sql: str) -> None:
-    with psycopg.connect(database_url(), autocommit=True) as connection:
-        connection.execute(sql)  # type: ignore[call-overload]  # not a literal
+def _on(scheme: str) -> bool:
+    return urlsplit(database_url()).scheme.startswith(scheme)
 
 
 def request(

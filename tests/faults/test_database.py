@@ -5,7 +5,6 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterator
 
-import psycopg
 import pytest
 from django.contrib.auth.models import User
 from django.db import connection
@@ -14,7 +13,7 @@ from mcp.shared.exceptions import MCPError
 from django_mcp_idem.models import IdempotencyRecord
 from django_mcp_idem.testing import mcp_client
 from tests.app.models import Effect
-from tests.services import database_url
+from tests.services import kill_connection
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -32,11 +31,7 @@ class Outage:
             self.blocker = sqlite3.connect(connection.settings_dict["NAME"], isolation_level=None)
             self.blocker.execute("BEGIN IMMEDIATE")
             return
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT pg_backend_pid()")
-            (backend,) = cursor.fetchone()
-        with psycopg.connect(database_url(), autocommit=True) as other:
-            other.execute("SELECT pg_terminate_backend(%s)", [backend])
+        kill_connection(connection)
 
     def end(self) -> None:
         if self.blocker is not None:

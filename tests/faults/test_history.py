@@ -37,7 +37,7 @@ from django_mcp_idem.states import Ending, State
 from django_mcp_idem.testing import mcp_client
 from tests.app.models import Effect
 from tests.factories import UserFactory
-from tests.services import free_port
+from tests.services import free_port, kill_connection
 from tests.threads import PATIENCE, begun
 
 HISTORIES = int(os.environ.get("TEST_HISTORIES", "15"))
@@ -389,8 +389,10 @@ _WORDS: dict[str, Callable[[], None]] = {
 
 def _lose_connection_and_park(running: Running) -> None:
     """What becomes of a process that is killed, seen from the database: it hangs up."""
-    if connection.connection is not None:
+    if connection.vendor == "sqlite":
         connection.connection.close()
+    else:
+        kill_connection(connection)
     running.news.put("dead")
     running.words.get()()
 
@@ -435,6 +437,7 @@ def _use_redis(*, there: bool = True) -> None:
     _redis_settings.append(changed)
 
 
+@pytest.mark.vendor("postgresql", "sqlite")
 @pytest.mark.django_db(transaction=True)
 def test_any_history_keeps_every_promise(settings: Any) -> None:
     """R05 to R07, R12, R18, R19, R23 to R28"""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 import time
+from datetime import datetime, timedelta
 
 import pytest
 from django.contrib.auth.models import User
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 
 from django_mcp_idem.idempotency.clock import DatabaseNow
 from django_mcp_idem.idempotency.retention import sweep
@@ -44,6 +46,11 @@ def test_the_moment_is_that_of_the_statement_and_not_of_the_transaction(user: Us
     assert first < second
 
 
-def _now() -> object:
+def test_the_moment_is_in_utc_whatever_the_servers_time_zone_is(user: User) -> None:
+    """R27: the zone of the server changes with the season, and that of one server may not be that of the next."""
+    assert abs(_now() - timezone.now()) < timedelta(minutes=1)
+
+
+def _now() -> datetime:
     time.sleep(0.002)  # SQLite's clock has milliseconds
     return User.objects.annotate(now=DatabaseNow()).values_list("now", flat=True)[0]

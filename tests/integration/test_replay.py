@@ -184,6 +184,19 @@ def test_a_result_too_large_to_keep_is_not_run_again_for(user: User, settings: A
     assert Effect.objects.count() == 1
 
 
+def test_a_result_that_is_almost_too_large_to_keep_is_replayed(user: User) -> None:
+    """R06: whatever the database's text columns and packets hold, in characters beyond the first plane of Unicode."""
+    client = mcp_client(user)
+    value = "\U0001f600" * 120_000
+
+    first = client.call_tool("echo", {"value": value}, key="k")
+
+    assert len(str(IdempotencyRecord.objects.get().result).encode()) > 900_000
+    assert client.call_tool("echo", {"value": value}, key="k") == first
+    assert first.structured_content == value
+    assert Effect.objects.count() == 1
+
+
 def test_replays_are_counted_on_the_record(user: User) -> None:
     client = mcp_client(user)
     for _ in range(3):
