@@ -167,7 +167,7 @@ def complete(claim: Claim, outcome: Outcome, retention: timedelta | None) -> boo
     return _store(_unsettled(claim), outcome, retention)
 
 
-def _store(rows: QuerySet[IdempotencyRecord], outcome: Outcome, retention: timedelta | None) -> bool:
+def _store(rows: QuerySet[IdempotencyRecord], outcome: Outcome, retention: timedelta | None, **more: str) -> bool:
     settings = get_settings()
     now = DatabaseNow()
     fits = len(outcome.text.encode()) <= settings.RESULT_MAX_BYTES
@@ -177,6 +177,7 @@ def _store(rows: QuerySet[IdempotencyRecord], outcome: Outcome, retention: timed
         result=outcome.text if fits else None,
         finished_at=now,
         expires_at=now + (settings.RETENTION if retention is None else retention),
+        **more,
     )
     return bool(stored)
 
@@ -254,7 +255,8 @@ def settle(record_id: int, attempt: int, outcome: Outcome, *, retention: timedel
     Returns:
         Whether the outcome was still unknown and the attempt the same. If not, nothing was changed.
     """
-    return _store(_unknown(record_id, attempt), outcome, retention)
+    # Nobody's: a late owner has to see that it is not its own completion that is recorded.
+    return _store(_unknown(record_id, attempt), outcome, retention, owner="")
 
 
 def reopen(record_id: int, attempt: int) -> bool:

@@ -12,9 +12,11 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import CallToolResult
 
 from django_mcp_idem import ToolContext
+from django_mcp_idem.idempotency import records
 from django_mcp_idem.idempotency.clock import DatabaseNow
+from django_mcp_idem.idempotency.outcomes import Outcome
 from django_mcp_idem.models import IdempotencyRecord
-from django_mcp_idem.states import State
+from django_mcp_idem.states import Ending, State
 from django_mcp_idem.testing import mcp_client
 from tests.app.models import Effect
 from tests.factories import RecordFactory
@@ -146,6 +148,28 @@ def test_a_late_external_owner_settles_its_own_unknown_outcome(
     assert client.call_tool("external", {"label": "a"}, key="k") == late
     assert Effect.objects.count() == 1
     assert IdempotencyRecord.objects.get().state == State.DONE
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_late_owner_tells_what_a_person_has_settled_and_not_its_own_result(
+    user: User, during: list[Callable[[], None]]
+) -> None:
+    """R23, R28: others may have been told the settlement already."""
+    client = mcp_client(user)
+
+    def be_settled() -> None:
+        end_the_lease()
+        with pytest.raises(MCPError):
+            elsewhere(lambda: client.call_tool("external", {"label": "a"}, key="k"))
+        record = IdempotencyRecord.objects.get()
+        text = '{"content":[{"type":"text","text":"Settled."}],"isError":false,"resultType":"complete"}'
+        assert records.settle(record.pk, record.attempt, Outcome(Ending.RESULT, text), retention=None)
+
+    during.append(be_settled)
+    late = client.call_tool("external", {"label": "a"}, key="k")
+
+    assert late.content[0].text == "Settled."
+    assert client.call_tool("external", {"label": "a"}, key="k") == late
 
 
 @pytest.mark.django_db(transaction=True)
