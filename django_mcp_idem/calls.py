@@ -87,9 +87,9 @@ async def perform(call: ToolCall) -> Outcome:
     tool = call.site.get_tool(call.name)
     if tool is None:
         raise UnknownTool(call.name)
-    watch_for_shutdown()
     try:
         if call.keyed and not call.continues:
+            watch_for_shutdown()
             return await _to_its_end(sync_to_async(_perform_keyed)(call, tool))
         if tool.function.is_async and not tool.policy.atomic:
             return await _perform_async(call, tool)

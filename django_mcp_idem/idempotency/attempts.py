@@ -80,32 +80,33 @@ def run_atomic(call: Call, work: Work, atomic: AtomicClaim) -> Answer:
         return _record_rolled_back(call, atomic, ending.outcome)
     except Fenced:
         return told_by(*look(call))
-    except NothingDone as word:
-        atomic.release()
-        raise Refused(Reason.NOTHING_DONE, str(word) or None) from word
-    except CUT_SHORT as error:
-        atomic.release()
-        raise Refused(Reason.UNAVAILABLE) from error
+    except (NotClaimed, Refused):
+        raise
     except ENDS_THE_PROCESS:
         with suppress(Refused):
             atomic.release()
         raise
-    except (NotClaimed, Refused):
-        raise
-    except Exception as error:
-        logger.exception("The transaction of a call of tool %s ended with an error.", call.tool)
+    except (Exception, CancelledError) as error:
         if outcome is not None:
             return _after_failed_end(call, atomic, outcome, error=error, rolled_back=work.rolled_back)
-        # The transaction did not even begin.
         atomic.release()
-        raise Refused(Reason.UNAVAILABLE) from error
+        raise _nothing_stayed(call, error) from error
     return Answer(outcome, replayed=False)
 
 
+def _nothing_stayed(call: Call, error: BaseException) -> Refused:
+    """What the caller is told where the body did not come to an outcome, or where its transaction did not begin."""
+    if isinstance(error, NothingDone):
+        return Refused(Reason.NOTHING_DONE, str(error) or None)
+    logger.error("Nothing stayed of a call of tool %s.", call.tool, exc_info=error)
+    return Refused(Reason.UNAVAILABLE)
+
+
 def _after_failed_end(
-    call: Call, atomic: AtomicClaim, outcome: Outcome, *, error: Exception, rolled_back: Outcome
+    call: Call, atomic: AtomicClaim, outcome: Outcome, *, error: BaseException, rolled_back: Outcome
 ) -> Answer:
     """What came of a transaction whose completion, COMMIT or ``on_commit`` hook raised ``error``."""
+    logger.error("The transaction of a call of tool %s ended with an error.", call.tool, exc_info=error)
     if _is_recorded(call, atomic.owner):
         return Answer(outcome, replayed=False)
     if isinstance(error, Error) and may_pass(error):

@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 
-from django.db import Error
-
 from ..conf import get_settings
 from . import records
 from .databases import own_connection
@@ -102,7 +100,11 @@ class Heartbeat:
 
     def _beat(self) -> None:
         while due := self._wait():
-            _renew({lease for lease in due if not lease.lost})
+            try:
+                _renew({lease for lease in due if not lease.lost})
+            except Exception:
+                # Whatever it is, the other calls count on the next beat.
+                logger.warning("The leases of %d calls could not be renewed.", len(due), exc_info=True)
 
     def _wait(self) -> set[HeldLease]:
         """The leases to renew, once it is time; none ends the thread."""
@@ -121,12 +123,8 @@ def _interval() -> float:
 def _renew(leases: set[HeldLease]) -> None:
     if not leases:
         return
-    try:
-        with own_connection():
-            held = records.renew([lease.claim for lease in leases])
-    except Error as error:
-        logger.warning("The leases of %d calls could not be renewed: %r.", len(leases), error)
-        return
+    with own_connection():
+        held = records.renew([lease.claim for lease in leases])
     for lease in leases:
         if lease.claim.owner in held:
             get_lock().renew(lease.identity, lease.holder)

@@ -136,7 +136,7 @@ def take_over(snapshot: Snapshot, owner: str, *, under: TransactionLock | None =
 
 
 def renew(claims: Collection[Claim]) -> set[str]:
-    """Move the leases of claims, and nothing else, from now on; in one statement for all of them.
+    """Move the leases of claims, and nothing else, with one UPDATE for all of them.
 
     Returns:
         The owners whose claims still hold.
@@ -286,7 +286,8 @@ def _as_seen(snapshot: Snapshot) -> QuerySet[IdempotencyRecord]:
 
 
 def _unknown(record_id: int, attempt: int) -> QuerySet[IdempotencyRecord]:
-    return _records().filter(pk=record_id, attempt=attempt, state=State.UNKNOWN)
+    # What has expired is new to the next call, whatever is found out about it now (R12).
+    return _records().filter(pk=record_id, attempt=attempt, state=State.UNKNOWN, expires_at__gt=DatabaseNow())
 
 
 def _running(claim: Claim) -> QuerySet[IdempotencyRecord]:

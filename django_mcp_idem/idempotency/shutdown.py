@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import signal
 import threading
-import time
 from types import FrameType
 
 from django.db import Error
@@ -56,11 +55,12 @@ def begin_shutdown() -> None:
     """Refuse new claims from now on, and settle after the grace period what still runs."""
     if not _Shutdown.begun:
         _Shutdown.begun = True
-        threading.Thread(target=_settle_after_grace, name="mcp-idem-shutdown", daemon=True).start()
+        grace = threading.Timer(get_settings().SHUTDOWN_GRACE.total_seconds(), _settle_in_flight)
+        grace.daemon = True
+        grace.start()
 
 
-def _settle_after_grace() -> None:
-    time.sleep(get_settings().SHUTDOWN_GRACE.total_seconds())
+def _settle_in_flight() -> None:
     with own_connection():
         for lease in get_heartbeat().in_flight():
             lease.take()

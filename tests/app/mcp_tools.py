@@ -127,10 +127,13 @@ def closes_connection(label: str) -> str:
     return "success"
 
 
+HOOK_ERRORS = {error.__name__: error for error in (RuntimeError, OperationalError, NothingDone)}
+
+
 @tool(atomic=True)
-def fails_on_commit(label: str, error: Literal["RuntimeError", "OperationalError"] = "RuntimeError") -> int:
+def fails_on_commit(label: str, error: str) -> int:
     def fail() -> None:
-        raise {"RuntimeError": RuntimeError, "OperationalError": OperationalError}[error]("the hook failed")
+        raise HOOK_ERRORS[error]("the hook failed")
 
     transaction.on_commit(fail)
     return _effect(label)

@@ -18,6 +18,7 @@ from django_mcp_idem.idempotency.outcomes import Outcome
 from django_mcp_idem.models import IdempotencyRecord
 from django_mcp_idem.states import Ending, State
 from django_mcp_idem.testing import mcp_client
+from tests.app.mcp_tools import HOOK_ERRORS
 from tests.app.models import Effect
 from tests.factories import RecordFactory
 from tests.threads import elsewhere
@@ -173,9 +174,9 @@ def test_a_late_owner_tells_what_a_person_has_settled_and_not_its_own_result(
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("error", ["RuntimeError", "OperationalError"])
+@pytest.mark.parametrize("error", HOOK_ERRORS)
 def test_an_on_commit_hook_that_raises_leaves_the_record_as_the_answer(user: User, error: str) -> None:
-    """R25: what was committed stands, also where the error looks like that of a lost COMMIT."""
+    """R25: what was committed stands, also where the error says that a COMMIT was lost, or that nothing was done."""
     client = mcp_client(user)
     arguments = {"label": "a", "error": error}
 

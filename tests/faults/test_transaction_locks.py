@@ -129,7 +129,7 @@ def did_nothing(user: User, during: list[Callable[[], None]]) -> None:
 
 
 def failed(user: User, during: list[Callable[[], None]]) -> None:
-    during.append(lambda: 1 // 0)  # type: ignore[arg-type,return-value]
+    during.append(lambda: 1 // 0)
     assert mcp_client(user).call_tool("atomic", {"label": "a"}, key="k").is_error
 
 

@@ -58,19 +58,30 @@ def discard(record: IdempotencyRecord) -> Callable[[], object]:
     return partial(records.discard, seen(record))
 
 
+def settle(record: IdempotencyRecord) -> Callable[[], object]:
+    return partial(records.settle, record.pk, record.attempt, OUTCOME, retention=None)
+
+
+def reopen(record: IdempotencyRecord) -> Callable[[], object]:
+    return partial(records.reopen, record.pk, record.attempt)
+
+
 OVERTAKEN = {"another attempt": {"attempt": 2}, "another owner": {"owner": "another"}}
 DONE = {"state": State.DONE, "ending": Ending.RESULT, "expires_at": timezone.now() + LATER}
 SETTLED = {"settled": DONE}
 RENEWED = {"lease renewed": {"lease_until": timezone.now() + LATER}}
 KEPT = {"kept for longer": {"expires_at": timezone.now() + LATER}}
+FORGOTTEN = {"another attempt": {"attempt": 2}, **SETTLED, "expired": {"expires_at": timezone.now() - LATER}}
 
-LAPSED, EXPIRED = {"lapsed": True}, {"expired": True}
+LAPSED, EXPIRED, UNKNOWN = {"lapsed": True}, {"expired": True}, {"unknown": True}
 GUARDS = [
     *((complete, LAPSED, name, change) for name, change in {**OVERTAKEN, **SETTLED}.items()),
     *((release, LAPSED, name, change) for name, change in {**OVERTAKEN, **SETTLED}.items()),
     *((take_over, LAPSED, name, change) for name, change in {**OVERTAKEN, **SETTLED, **RENEWED}.items()),
     *((abandon, LAPSED, name, change) for name, change in {**OVERTAKEN, **SETTLED, **RENEWED}.items()),
     *((discard, EXPIRED, name, change) for name, change in {**OVERTAKEN, **KEPT}.items()),
+    *((settle, UNKNOWN, name, change) for name, change in FORGOTTEN.items()),
+    *((reopen, UNKNOWN, name, change) for name, change in FORGOTTEN.items()),
 ]
 
 
@@ -81,7 +92,7 @@ GUARDS = [
 def test_a_write_changes_nothing_of_a_record_that_is_no_longer_as_it_was(
     write: Callable[[IdempotencyRecord], Callable[[], object]], traits: dict[str, bool], change: dict[str, Any]
 ) -> None:
-    """R23, R27, R28"""
+    """R12, R23, R27, R28"""
     record = RecordFactory(**traits)
     late = write(record)
     IdempotencyRecord.objects.update(**change)
@@ -96,11 +107,13 @@ def test_a_write_changes_nothing_of_a_record_that_is_no_longer_as_it_was(
     ("write", "traits", "state"),
     [
         (complete, LAPSED, State.DONE),
-        (complete, {"unknown": True}, State.DONE),
+        (complete, UNKNOWN, State.DONE),
         (release, LAPSED, None),
         (take_over, LAPSED, State.RUNNING),
         (abandon, LAPSED, State.UNKNOWN),
         (discard, EXPIRED, None),
+        (settle, UNKNOWN, State.DONE),
+        (reopen, UNKNOWN, State.OPEN),
     ],
 )
 def test_a_write_changes_a_record_that_is_as_it_was(
