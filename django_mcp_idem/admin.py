@@ -1,4 +1,4 @@
-"""The admin: records to look at, and bearer tokens to issue and revoke."""
+"""The admin: records to look at and unknown outcomes to settle, bearer tokens to issue and revoke."""
 
 from __future__ import annotations
 
@@ -6,12 +6,17 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin, messages
+from django.contrib.admin import helpers
 from django.contrib.admin.exceptions import NotRegistered
 from django.contrib.admin.options import IS_POPUP_VAR
+from django.contrib.admin.utils import unquote
 from django.contrib.auth import get_user_model
+from django.core.exceptions import PermissionDenied
+from django.db import transaction
 from django.db.models import BooleanField, ExpressionWrapper, Q, QuerySet
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
+from django.urls import URLPattern, path, reverse
 from django.utils.functional import Promise
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
@@ -19,9 +24,12 @@ from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
 from .auth import tokens
+from .forms import SettlementForm
 from .idempotency.clock import DatabaseNow
+from .idempotency.databases import writer
 from .idempotency.keys import digest
 from .models import BearerToken, IdempotencyRecord
+from .states import State
 
 if TYPE_CHECKING:
     RecordModelAdmin = admin.ModelAdmin[IdempotencyRecord]
@@ -30,13 +38,16 @@ else:
     RecordModelAdmin = TokenModelAdmin = admin.ModelAdmin
 
 RESULT_PERMISSION = "django_mcp_idem.view_idempotency_result"
+SETTLE_PERMISSION = "django_mcp_idem.settle_idempotency_record"
 
 NOT_FILTERED_BY = {"owner", "result", "seed"}
+
+_IS_EXPIRED = ExpressionWrapper(Q(expires_at__lte=DatabaseNow()), output_field=BooleanField())
 
 
 @admin.register(IdempotencyRecord)
 class IdempotencyRecordAdmin(RecordModelAdmin):
-    """Records, to look at only. Their results take a permission of their own."""
+    """Records, to look at. Seeing results and settling unknown outcomes (R23) take permissions of their own."""
 
     list_display = (
         "state_label",
@@ -71,8 +82,8 @@ class IdempotencyRecordAdmin(RecordModelAdmin):
         # The admin filters by any column that the address names, so a result could be guessed letter by letter.
         return lookup.partition("__")[0] not in NOT_FILTERED_BY and super().lookup_allowed(lookup, value, request)
 
-    def get_queryset(self, request: HttpRequest) -> QuerySet[IdempotencyRecord]:
-        return super().get_queryset(request).defer("owner", "result", "seed")
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        return super().get_queryset(request).annotate(is_expired=_IS_EXPIRED).defer("owner", "result", "seed")
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
@@ -94,6 +105,65 @@ class IdempotencyRecordAdmin(RecordModelAdmin):
             (_("Result"), {"fields": (result,)}),
         )
 
+    def get_urls(self) -> list[URLPattern]:
+        view = self.admin_site.admin_view(self.settle_view)
+        return [path("<path:object_id>/settle/", view, name=_url_name("settle")), *super().get_urls()]
+
+    def settle_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Ask what came of an unknown outcome and settle it, unless the record has changed since the page was shown."""
+        record = self.get_object(request, unquote(object_id))
+        if not (request.user.has_perm(SETTLE_PERMISSION) and self.has_view_permission(request, record)):
+            raise PermissionDenied
+        if record is None:
+            raise Http404
+        change_page = reverse(f"admin:{_url_name('change')}", args=[record.pk], current_app=self.admin_site.name)
+        as_shown = request.method != "POST" or request.POST.get("attempt") == str(record.attempt)
+        if record.state != State.UNKNOWN or record.is_expired or not as_shown:  # type: ignore[attr-defined]  # annotated
+            self.message_user(request, _NOT_AS_SHOWN, messages.WARNING)
+            return HttpResponseRedirect(change_page)
+        form = SettlementForm(request.POST or None, instance=record)
+        if not form.is_valid():
+            return self._settle_page(request, record, form)
+        if not self._settle(request, record, form):
+            self.message_user(request, _NOT_AS_SHOWN, messages.WARNING)
+        elif form.outcome is None:
+            self.message_user(request, _("The next equal call runs the tool again."), messages.SUCCESS)
+        else:
+            self.message_user(request, _("Every retry is told what you recorded."), messages.SUCCESS)
+        return HttpResponseRedirect(change_page)
+
+    def _settle(self, request: HttpRequest, record: IdempotencyRecord, form: SettlementForm) -> bool:
+        # In one transaction, so that nothing is settled without its entry in the log.
+        with transaction.atomic(using=writer()):
+            settled = form.settle()
+            if settled:
+                self.log_change(request, record, form.log_message)
+        return settled
+
+    def _settle_page(self, request: HttpRequest, record: IdempotencyRecord, form: SettlementForm) -> HttpResponse:
+        fieldsets: list[tuple[Any, dict[str, Any]]] = [
+            (_("Call"), {"fields": _KNOWN}),
+            (
+                _("Settlement"),
+                {
+                    "fields": ("finding", "returned", "failure", "reason"),
+                    "description": _("What you record is what every retry is told. It cannot be changed later."),
+                },
+            ),
+        ]
+        context = {
+            **self.admin_site.each_context(request),
+            "opts": self.opts,
+            "title": _("Settle an unknown outcome"),
+            "subtitle": str(record),
+            "original": record,
+            "adminform": helpers.AdminForm(form, fieldsets, {}, readonly_fields=_KNOWN, model_admin=self),
+            "errors": form.errors,
+            "media": self.media + form.media,
+            "has_view_permission": True,
+        }
+        return TemplateResponse(request, "admin/django_mcp_idem/idempotencyrecord/settle.html", context)
+
     @admin.display(description=_("state"), ordering="state")
     def state_label(self, record: IdempotencyRecord) -> SafeString:
         return _label(record.state, record.get_state_display())
@@ -113,6 +183,18 @@ class IdempotencyRecordAdmin(RecordModelAdmin):
         return format_html(gettext("It is shown only to users with the permission <code>{}</code>."), RESULT_PERMISSION)
 
 
+_KNOWN = ("tool", "endpoint", "user", "key", "attempt", "created_at", "started_at", "lease_until", "expires_at")
+
+_NOT_AS_SHOWN = _(
+    "Nothing was changed: the outcome of this record is not unknown, or its time is over, "
+    "or it has changed since you were asked about it."
+)
+
+
+def _url_name(page: str) -> str:
+    return f"{IdempotencyRecord._meta.app_label}_{IdempotencyRecord._meta.model_name}_{page}"
+
+
 @admin.register(BearerToken)
 class BearerTokenAdmin(TokenModelAdmin):
     """Bearer tokens, to issue and to revoke. What was issued is not changed any more."""
@@ -130,8 +212,7 @@ class BearerTokenAdmin(TokenModelAdmin):
         return obj is None and super().has_change_permission(request)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        is_expired = ExpressionWrapper(Q(expires_at__lte=DatabaseNow()), output_field=BooleanField())
-        return super().get_queryset(request).annotate(is_expired=is_expired)
+        return super().get_queryset(request).annotate(is_expired=_IS_EXPIRED)
 
     def get_fieldsets(self, request: HttpRequest, obj: BearerToken | None = None) -> Any:
         if obj is None:

@@ -27,7 +27,7 @@ from .idempotency.outcomes import NothingDone, Outcome, OutcomeUnknown, Reason, 
 from .idempotency.shutdown import watch_for_shutdown
 from .idempotency.transactions import RolledBack, run_in_transaction
 from .registry import Site
-from .results import error_result
+from .results import error_result, outcome_of
 from .schemas import InvalidArguments
 from .states import Ending
 from .tools import Tool, ToolError
@@ -235,9 +235,7 @@ class _Body:
 
 
 def _returned(tool: Tool, value: Any) -> Outcome:
-    result = tool.returns.result(value)
-    ending = Ending.TOOL_ERROR if result.get("isError") else Ending.RESULT
-    return Outcome(ending, jsontext.write(result).decode())
+    return outcome_of(tool.returns.result(value))
 
 
 def _raised(tool: Tool, error: Exception) -> Outcome:
@@ -269,7 +267,7 @@ def _is_unsure(tool: Tool, error: Exception) -> bool:
 
 
 def _tool_error(message: str) -> Outcome:
-    return Outcome(Ending.TOOL_ERROR, jsontext.write(error_result(message)).decode())
+    return outcome_of(error_result(message))
 
 
 def _first_attempt() -> Attempt:

@@ -57,7 +57,10 @@ class IdempotencyRecord(models.Model):
         verbose_name = _("idempotency record")
         verbose_name_plural = _("idempotency records")
         default_permissions = ("view",)
-        permissions = [("view_idempotency_result", _("Can view the results of idempotency records"))]
+        permissions = [
+            ("view_idempotency_result", _("Can view the results of idempotency records")),
+            ("settle_idempotency_record", _("Can settle idempotency records whose outcome is unknown")),
+        ]
         constraints = [
             models.UniqueConstraint(fields=["scope_digest", "key_digest"], name="mcp_idem_record_identity"),
             models.CheckConstraint(

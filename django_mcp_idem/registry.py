@@ -55,6 +55,7 @@ class Site(tuple[Sequence[URLPattern], str, str]):
         self.title = title
         self.instructions = instructions
         self._tools = {}
+        _sites.setdefault(name, self)
         return self
 
     def __repr__(self) -> str:
@@ -140,6 +141,14 @@ class Site(tuple[Sequence[URLPattern], str, str]):
         if tool.name in self._tools:
             raise ImproperlyConfigured(f"Site {self.name!r} already has a tool named {tool.name!r}.")
         self._tools[tool.name] = tool
+
+
+_sites: dict[str, Site] = {}
+
+
+def get_site(name: str) -> Site | None:
+    """The site called ``name``, if there is one; of several the first, and Django's check urls.W005 tells of them."""
+    return _sites.get(name)
 
 
 site = Site("mcp")

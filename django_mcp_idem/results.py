@@ -12,7 +12,9 @@ from pydantic import BaseModel, TypeAdapter
 from pydantic_core import to_jsonable_python
 
 from . import jsontext
+from .idempotency.outcomes import Outcome
 from .schemas import output_schema
+from .states import Ending
 
 JSON = dict[str, Any]
 
@@ -46,6 +48,11 @@ class Returns:
             # A schema that says nothing is no promise either.
             self.schema = output_schema(self._adapter) or None
 
+    @property
+    def structured(self) -> bool:
+        """Whether a returned value is data, and not only content."""
+        return self._adapter is not None
+
     def result(self, value: Any) -> JSON:
         """The tool result for a returned value.
 
@@ -65,6 +72,16 @@ class Returns:
 def error_result(message: str) -> JSON:
     """The tool result for a failure that the model should read."""
     return _complete([_dump(TextContent(text=message))]) | {"isError": True}
+
+
+def outcome_of(result: JSON) -> Outcome:
+    """The outcome of a call that ended with a tool result.
+
+    Raises:
+        ValueError: The result does not fit JSON.
+    """
+    ending = Ending.TOOL_ERROR if result.get("isError") else Ending.RESULT
+    return Outcome(ending, jsontext.write(result).decode())
 
 
 def _complete(content: list[JSON]) -> JSON:

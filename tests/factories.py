@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import factory
 from django.contrib.auth import get_user_model
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Permission, User
 from django.utils import timezone
 from factory.django import DjangoModelFactory
 
@@ -24,6 +24,13 @@ class UserFactory(DjangoModelFactory[User]):
     username = factory.Sequence(lambda n: f"user{n}")
 
 
+def staff(*permissions: str) -> User:
+    """A user who may enter the admin, and has the permissions of these code names."""
+    user = UserFactory(is_staff=True)
+    user.user_permissions.set(Permission.objects.filter(codename__in=permissions))
+    return user
+
+
 class TokenFactory(DjangoModelFactory[BearerToken]):
     class Meta:
         model = BearerToken
@@ -38,7 +45,7 @@ class TokenFactory(DjangoModelFactory[BearerToken]):
 
 
 class RecordFactory(DjangoModelFactory[IdempotencyRecord]):
-    """A finished record; ``running`` and ``unknown`` make the others."""
+    """A finished record; ``running``, ``unknown`` and ``open`` make the others."""
 
     class Meta:
         model = IdempotencyRecord
@@ -48,6 +55,7 @@ class RecordFactory(DjangoModelFactory[IdempotencyRecord]):
         arguments = factory.LazyFunction(dict)
         running = factory.Trait(state=State.RUNNING, ending=None, result=None, finished_at=None, expires_at=None)
         unknown = factory.Trait(state=State.UNKNOWN, ending=None, result=None, finished_at=None)
+        open = factory.Trait(unknown=True, state=State.OPEN)
         lease_over = factory.Trait(lease_until=factory.LazyFunction(lambda: timezone.now() - timedelta(seconds=1)))
         expired = factory.Trait(expires_at=factory.LazyFunction(lambda: timezone.now() - timedelta(seconds=1)))
         lapsed = factory.Trait(

@@ -136,7 +136,10 @@ class Migration(migrations.Migration):
             options={
                 "verbose_name": "idempotency record",
                 "verbose_name_plural": "idempotency records",
-                "permissions": [("view_idempotency_result", "Can view the results of idempotency records")],
+                "permissions": [
+                    ("view_idempotency_result", "Can view the results of idempotency records"),
+                    ("settle_idempotency_record", "Can settle idempotency records whose outcome is unknown"),
+                ],
                 "default_permissions": ("view",),
                 "constraints": [
                     models.UniqueConstraint(fields=("scope_digest", "key_digest"), name="mcp_idem_record_identity"),

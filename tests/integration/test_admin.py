@@ -8,7 +8,7 @@ from html import unescape
 
 import pytest
 from django.contrib.admin.models import LogEntry
-from django.contrib.auth.models import Permission, User
+from django.contrib.auth.models import User
 from django.contrib.sessions.models import Session
 from django.db import connection
 from django.http import HttpResponse
@@ -21,7 +21,8 @@ from django_mcp_idem import jsontext
 from django_mcp_idem.auth.callers import Caller, Unauthenticated
 from django_mcp_idem.auth.tokens import authenticate, digest_of
 from django_mcp_idem.models import BearerToken, IdempotencyRecord
-from tests.factories import RecordFactory, TokenFactory, UserFactory
+from django_mcp_idem.states import State
+from tests.factories import RecordFactory, TokenFactory, UserFactory, staff
 
 pytestmark = pytest.mark.django_db
 
@@ -51,10 +52,11 @@ class TestRecordList:
     def test_shows_each_state(self, admin_client: Client) -> None:
         RecordFactory(running=True)
         RecordFactory(unknown=True)
+        RecordFactory(open=True)
         RecordFactory()
         page = admin_client.get(RECORDS).content.decode()
-        for state, text in [("running", "running"), ("unknown", "outcome unknown"), ("done", "done")]:
-            assert f'<span class="mcp-idem-label mcp-idem-{state}">{text}</span>' in page
+        for state in State:
+            assert f'<span class="mcp-idem-label mcp-idem-{state.value}">{state.label}</span>' in page
 
     def test_shows_a_record_whose_user_is_gone(self, admin_client: Client) -> None:
         record = RecordFactory()
@@ -79,12 +81,12 @@ class TestRecordList:
 
     @pytest.mark.parametrize("column", ["owner", "result", "seed"])
     def test_cannot_be_used_to_guess_what_it_does_not_show(self, client: Client, column: str) -> None:
-        client.force_login(_staff("view_idempotencyrecord"))
+        client.force_login(staff("view_idempotencyrecord"))
         RecordFactory()
         assert client.get(RECORDS, {f"{column}__startswith": "0"}).status_code == 400
 
     def test_is_for_those_who_may_view_records(self, client: Client) -> None:
-        client.force_login(_staff("view_bearertoken"))
+        client.force_login(staff("view_bearertoken"))
         assert client.get(RECORDS).status_code == 403
 
 
@@ -130,13 +132,13 @@ class TestRecordSearch:
 
 class TestRecordDetail:
     def test_shows_the_result_with_the_permission_for_it(self, client: Client) -> None:
-        client.force_login(_staff("view_idempotencyrecord", "view_idempotency_result"))
+        client.force_login(staff("view_idempotencyrecord", "view_idempotency_result"))
         record = RecordFactory(result='{"content":[{"type":"text","text":"paid"}]}')
         page = client.get(_detail(record)).content.decode()
         assert '"text": "paid"' in unescape(page)
 
     def test_withholds_the_result_without_it_and_says_so(self, client: Client) -> None:
-        client.force_login(_staff("view_idempotencyrecord"))
+        client.force_login(staff("view_idempotencyrecord"))
         record = RecordFactory(result='{"content":[{"type":"text","text":"paid"}]}')
         with CaptureQueriesContext(connection) as queries:
             page = client.get(_detail(record)).content.decode()
@@ -251,11 +253,11 @@ class TestIssuingATokenInTheAdmin:
         assert not BearerToken.objects.exists()
 
     def test_takes_the_permission_to_add(self, client: Client, user: User) -> None:
-        client.force_login(_staff("view_bearertoken", "change_bearertoken"))
+        client.force_login(staff("view_bearertoken", "change_bearertoken"))
         assert _add_token(client, user).status_code == 403
 
     def test_works_without_the_permission_to_view_tokens_and_users(self, client: Client, user: User) -> None:
-        client.force_login(_staff("add_bearertoken"))
+        client.force_login(staff("add_bearertoken"))
         form = client.get(f"{TOKENS}add/").content.decode()
         assert 'class="vForeignKeyRawIdAdminField' in form
         answer = _add_token(client, user)
@@ -263,7 +265,7 @@ class TestIssuingATokenInTheAdmin:
         assert f'href="{TOKENS}"' not in answer.content.decode()
 
     def test_offers_users_by_search_to_those_who_may_view_them(self, client: Client) -> None:
-        client.force_login(_staff("add_bearertoken", "view_user"))
+        client.force_login(staff("add_bearertoken", "view_user"))
         assert 'class="admin-autocomplete' in client.get(f"{TOKENS}add/").content.decode()
 
 
@@ -285,7 +287,7 @@ class TestIssuedTokens:
         assert _authenticated("two").user == kept.user
 
     def test_are_revoked_only_with_the_permission_to_change(self, client: Client) -> None:
-        client.force_login(_staff("view_bearertoken"))
+        client.force_login(staff("view_bearertoken"))
         token = TokenFactory(text="one")
         _revoke(client, token)
         assert _authenticated("one").user == token.user
@@ -329,12 +331,6 @@ class TestIssuedTokens:
         TokenFactory(name="server", user=UserFactory(username="bob"))
         for term in ("lapt", "alice"):
             assert _found(admin_client.get(TOKENS, {"q": term})) == [token]
-
-
-def _staff(*permissions: str) -> User:
-    user = UserFactory(is_staff=True)
-    user.user_permissions.set(Permission.objects.filter(codename__in=permissions))
-    return user
 
 
 def _detail(record: IdempotencyRecord) -> str:

@@ -12,6 +12,7 @@ from pytest_django import Settings as DjangoSettings
 
 from django_mcp_idem import Site
 from django_mcp_idem import site as default_site
+from django_mcp_idem.registry import get_site
 from tests.factories import TokenFactory
 
 staff = Site("staff", title="Staff", instructions="For the staff.")
@@ -105,6 +106,15 @@ def test_sites_are_equal_to_themselves_alone() -> None:
     assert one == one
     assert (one == other) is False
     assert len({one, other, one}) == 2
+
+
+def test_a_site_is_found_by_its_name() -> None:
+    """R23: of two with one name, the first; Django warns where both are routed."""
+    one = Site("found by its name")
+    Site("found by its name")
+
+    assert get_site("found by its name") is one
+    assert get_site("no such site") is None
 
 
 def test_a_site_shows_its_name() -> None:
