@@ -193,13 +193,13 @@ class Histories(RuleBasedStateMachine):
         if running.news.get(timeout=PATIENCE) == "answered":
             self.check(key, expected, *running.answer.result())
             return
+        self.running.append(running)
         assert expected == "parked"
         if key.state is None:
             key.effects_before, key.allowed = effects_before, 0
         key.allowed += tool == "mail" or key.state is None
         key.state, key.owner, key.lapsed, key.told = State.RUNNING, running, False, None
         key.call = (tool, MEANINGS[spelling])
-        self.running.append(running)
 
     def expect(self, slot: Slot, key: Key, call: tuple[str, str]) -> str:
         """What a call comes to, by what is known of its key."""
