@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from django.db import Error, InterfaceError, OperationalError, connections, router
+from django.db.backends.base.base import BaseDatabaseWrapper
 
 from ..models import IdempotencyRecord
 from .outcomes import Reason, Refused
 
 CLAIM_WAIT_MS = 1000
-"""How long a claim waits for SQLite's write lock: through a burst of claims, not through another call's body."""
+"""How long a claim waits for a lock of another call: through a burst of claims, not through another call's body."""
 
 NOTE_WAIT_MS = 50
 """How long a statistic does, before it is left out."""
@@ -38,14 +39,24 @@ def refusing_if_unavailable() -> Iterator[None]:
 
 @contextmanager
 def waiting_at_most(milliseconds: int, *, using: str) -> Iterator[None]:
-    """Bound the wait for SQLite's one write lock, which a running body holds for as long as it runs.
+    """Bound the wait of the statements in this context for a lock that a body holds for as long as it runs.
 
-    Other databases lock rows, and none of those that are written here is held for longer than a statement takes.
+    That is SQLite's one write lock; and on MariaDB, where the record of a deleted key is not purged yet when the key is
+    claimed again, the gap on either side of it, into which the claim of another key may fall.
     """
     connection = connections[using]
-    if connection.vendor != "sqlite":
+    if connection.vendor == "sqlite":
+        with _sqlite_waiting_at_most(milliseconds, connection):
+            yield
+    elif getattr(connection, "mysql_is_mariadb", False):
+        with connection.execute_wrapper(_mariadb_waiting_at_most(milliseconds)):
+            yield
+    else:
         yield
-        return
+
+
+@contextmanager
+def _sqlite_waiting_at_most(milliseconds: int, connection: BaseDatabaseWrapper) -> Iterator[None]:
     connection.ensure_connection()
     sqlite = connection.connection
     (patience_ms,) = sqlite.execute("PRAGMA busy_timeout").fetchone()
@@ -53,7 +64,19 @@ def waiting_at_most(milliseconds: int, *, using: str) -> Iterator[None]:
     try:
         yield
     finally:
-        sqlite.execute(f"PRAGMA busy_timeout = {patience_ms}")
+        # Django closes a connection whose ROLLBACK fails.
+        if connection.connection is sqlite:
+            sqlite.execute(f"PRAGMA busy_timeout = {patience_ms}")
+
+
+def _mariadb_waiting_at_most(milliseconds: int) -> Callable[..., Any]:
+    # In whole seconds, and as part of the statement, so that nothing of it is left to the body.
+    limit = f"SET STATEMENT innodb_lock_wait_timeout = {milliseconds // 1000} FOR"
+
+    def execute_with_limit(execute: Callable[..., Any], sql: str, params: Any, many: bool, context: Any) -> Any:
+        return execute(f"{limit} {sql}", params, many, context)
+
+    return execute_with_limit
 
 
 @contextmanager

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -54,11 +55,11 @@ def lock_of(user: User, label: str = "a") -> TransactionLock:
     return lock
 
 
-def refusal_elsewhere(user: User, name: str, arguments: dict[str, Any]) -> str:
+def refusal_elsewhere(user: User, name: str, arguments: dict[str, Any], *, key: str = "k") -> str:
     """Why a call by another caller is refused, which must not take long."""
     began = time.monotonic()
     with pytest.raises(MCPError) as refused:
-        elsewhere(lambda: mcp_client(user).call_tool(name, arguments, key="k"))
+        elsewhere(lambda: mcp_client(user).call_tool(name, arguments, key=key))
     assert time.monotonic() - began < AT_ONCE.total_seconds()
     return str(refused.value.data["type"])
 
@@ -304,3 +305,31 @@ def test_a_killed_connection_is_known_to_pass() -> None:
     connection.close()
     assert may_pass(lost.value)
     assert not lost_a_race(lost.value)
+
+
+@pytest.mark.vendor("mysql")
+def test_a_claim_that_falls_into_a_gap_that_another_one_locks_is_refused_to_be_retried(
+    user: User, during: list[Callable[[], None]]
+) -> None:
+    """R05: MariaDB locks the place of a deleted record that it has not purged yet, and the places beside it."""
+    client = mcp_client(user)
+    RecordFactory(user=user, key="k", tool="atomic", arguments={"label": "a"}, expired=True)
+    refusals = []
+    during.append(lambda: refusals.append(refusal_elsewhere(user, "external", {"label": "b"}, key="another")))
+
+    with _still_seen():
+        assert not client.call_tool("atomic", {"label": "a"}, key="k").is_error
+
+    assert refusals == ["idempotency_unavailable"]
+    assert not client.call_tool("external", {"label": "b"}, key="another").is_error
+
+
+@contextmanager
+def _still_seen() -> Iterator[None]:
+    """Have a transaction that sees what is deleted now, so that it is not purged."""
+    other = connection.copy()
+    with other.cursor() as cursor:
+        cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT")
+    yield
+    other.close()
