@@ -71,9 +71,9 @@ ACTIONS = [
     *["finish", "outlive_lease"] * 3,
     *["kill", "advance_time"] * 2,
     *["person_settles"] * 4,
-    *["resume", "flush_redis", "lose_redis_or_have_it_back", "revoke_or_grant", "sweep"],
+    *["disconnect", "resume", "flush_redis", "lose_redis_or_have_it_back", "revoke_or_grant", "sweep"],
 ]
-_NEEDS_A_CALL = {"finish", "outlive_lease", "resume", "kill"}
+_NEEDS_A_CALL = {"finish", "disconnect", "outlive_lease", "resume", "kill"}
 _WRITES = {"outlive_lease", "advance_time", "person_settles", "revoke_or_grant", "sweep"}
 
 
@@ -92,6 +92,7 @@ class Running:
     answer: Future[Told] | None = field(default=None, repr=False)
     context: ToolContext | None = field(default=None, repr=False)
     paused: bool = False
+    heard: bool = True
 
 
 @dataclass
@@ -192,7 +193,7 @@ class Histories(RuleBasedStateMachine):
         running.answer.add_done_callback(lambda _: running.news.put("answered"))
         if running.news.get(timeout=PATIENCE) == "answered":
             reason, result = running.answer.result()
-            if not (reason == "idempotency_unavailable" and self.a_gap_may_be_locked()):
+            if not self.is_kept_out(reason):
                 self.check(key, expected, reason, result)
             return
         self.running.append(running)
@@ -256,13 +257,17 @@ class Histories(RuleBasedStateMachine):
         running.words.put(_WORDS[how])
         assert running.answer is not None
         reason, result = running.answer.result(PATIENCE)
-        if key.owner is running and (key.state in _UNSETTLED or _is_unknown(before)):
+        if running.tool == "pay" and how == "error" and self.is_kept_out(reason):
+            key.state = None
+        elif key.owner is running and (key.state in _UNSETTLED or _is_unknown(before)):
             self.settle(key, running.tool, how, reason, result)
+            if not running.heard:
+                key.told = None
             if running.tool == "pay":
                 assert _effects(running.slot) == key.effects_before + (how == "result")
         else:
             assert self.record(running.slot) == before
-            if reason == "told":
+            if reason == "told" and running.heard:
                 key.told = key.told or result
                 assert result == key.told
 
@@ -292,6 +297,10 @@ class Histories(RuleBasedStateMachine):
         return row and {name: value for name, value in row.items() if "replay" not in name}
 
     # Faults.
+
+    def disconnect(self, random: Random) -> None:
+        """A caller goes away. Its call does not end with it, and whatever it comes to, nobody has been told."""
+        random.choice(self.running).heard = False
 
     def outlive_lease(self, random: Random) -> None:
         """A process is paused for longer than its lease."""
@@ -378,9 +387,10 @@ class Histories(RuleBasedStateMachine):
         """On SQLite an atomic body keeps everybody else from writing."""
         return _claims_are_committed() and any(running.tool == "pay" for running in self.running)
 
-    def a_gap_may_be_locked(self) -> bool:
+    def is_kept_out(self, reason: str) -> bool:
         """On MariaDB an atomic body may keep other keys from being claimed, where its own was deleted before."""
-        return connection.vendor == "mysql" and any(running.tool == "pay" for running in self.running)
+        may_be = connection.vendor == "mysql" and any(running.tool == "pay" for running in self.running)
+        return may_be and reason == "idempotency_unavailable"
 
 
 def _raising(error: BaseException) -> Callable[[], None]:
