@@ -27,6 +27,7 @@ from .idempotency.outcomes import NothingDone, Outcome, OutcomeUnknown, Reason, 
 from .idempotency.shutdown import watch_for_shutdown
 from .idempotency.transactions import RolledBack, run_in_transaction
 from .registry import Site
+from .reports import Reports
 from .results import error_result, outcome_of
 from .schemas import InvalidArguments
 from .states import Ending
@@ -57,6 +58,7 @@ class ToolCall:
         key: The key, of whatever type was sent.
         input_responses: Answers to an ``input_required`` result.
         request_state: What that result asked to have sent back.
+        reports: Where its body's reports go.
     """
 
     site: Site
@@ -68,6 +70,7 @@ class ToolCall:
     key: object
     input_responses: Mapping[str, Any] | None
     request_state: str | None
+    reports: Reports | None = None
 
     @property
     def continues(self) -> bool:
@@ -231,6 +234,7 @@ class _Body:
             request_state=self.call.request_state,
             seed=None if self.tool.policy.atomic else attempt.seed,
             lease=attempt.lease,
+            reports=self.call.reports,
         )
 
 

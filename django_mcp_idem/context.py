@@ -15,8 +15,10 @@ if TYPE_CHECKING:
     # Models: they cannot be imported before the app registry is ready, and this module is.
     from django.contrib.auth.base_user import AbstractBaseUser
     from django.contrib.auth.models import AnonymousUser
+    from mcp_types import LoggingLevel
 
     from .idempotency.leases import Lease
+    from .reports import Reports
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +40,7 @@ class ToolContext:
     request_state: str | None = None
     seed: str | None = field(repr=False)
     lease: Lease | None = field(default=None, repr=False)
+    reports: Reports | None = field(default=None, repr=False)
 
     @property
     def lost(self) -> bool:
@@ -45,6 +48,28 @@ class ToolContext:
         than it may, or its call was settled without it. Never so for a call without a key.
         """
         return self.lease is not None and self.lease.lost
+
+    def report_progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
+        """Tell the client how far the body is, if it asked for that. Does not wait; for sync and async bodies alike.
+
+        Args:
+            progress: How far it is. It has to grow from one report to the next.
+            total: How far it will be in the end, if that is known.
+            message: What it is at, for people.
+        """
+        if self.reports is not None:
+            self.reports.progress(progress, total, message)
+
+    def log(self, level: LoggingLevel, data: Any, *, logger: str | None = None) -> None:
+        """Send the client a log message, if it asked for its level. Does not wait; for sync and async bodies alike.
+
+        Args:
+            level: ``debug``, ``info``, ``notice``, ``warning``, ``error``, ``critical``, ``alert`` or ``emergency``.
+            data: What to tell: a text, or anything that fits JSON.
+            logger: Name of who tells it.
+        """
+        if self.reports is not None:
+            self.reports.log(level, data, logger)
 
     def downstream_key(self, label: str = "") -> str:
         """An idempotency key for a service that the body calls.

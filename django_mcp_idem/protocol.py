@@ -21,6 +21,7 @@ from .auth.callers import Caller
 from .calls import ToolCall, UnknownTool, perform
 from .idempotency.outcomes import Outcome, Reason, Refused
 from .registry import Site
+from .reports import Reports
 from .states import Ending
 from .tools import Tool
 
@@ -81,9 +82,11 @@ def get_server(site: Site) -> Server[Visit]:
         return mcp_types.ListToolsResult(tools=[_describe(tool, ctx.protocol_version) for tool in tools])
 
     async def call_tool(ctx: Context, params: mcp_types.CallToolRequestParams) -> Any:
-        call = _tool_call(site, ctx)
+        reports = Reports(ctx)
+        call = _tool_call(site, ctx, reports)
         try:
             outcome = await perform(call)
+            await reports.sent()
         except UnknownTool:
             raise MCPError(mcp_types.INVALID_PARAMS, f"Unknown tool: {params.name}") from None
         except Refused as refused:
@@ -107,7 +110,7 @@ def get_server(site: Site) -> Server[Visit]:
     return server
 
 
-def _tool_call(site: Site, ctx: Context) -> ToolCall:
+def _tool_call(site: Site, ctx: Context, reports: Reports) -> ToolCall:
     # The typed params drop the key; the raw mapping has it.
     sent: Mapping[str, Any] = ctx.params or {}
     if sent.get("arguments", {}) is None:
@@ -123,6 +126,7 @@ def _tool_call(site: Site, ctx: Context) -> ToolCall:
         key=sent.get("idempotencyKey"),
         input_responses=sent.get("inputResponses"),
         request_state=sent.get("requestState"),
+        reports=reports,
     )
 
 

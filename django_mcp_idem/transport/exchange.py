@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,9 +11,10 @@ from mcp.server.connection import Connection
 from mcp.server.runner import modern_error_data, serve_one
 from mcp.shared.dispatcher import CallOptions
 from mcp.shared.exceptions import NoBackChannelError
+from mcp.shared.jsonrpc_dispatcher import progress_token_from_params
 from mcp.shared.message import MessageMetadata, ServerMessageMetadata
 from mcp.shared.transport_context import TransportContext
-from mcp_types import ErrorData, RequestId
+from mcp_types import ErrorData, ProgressToken, RequestId
 
 from ..protocol import RefusedError, Visit, get_server
 from ..registry import Site
@@ -36,13 +37,23 @@ class Reply:
     refused: bool = False
 
 
+Send = Callable[[JSON], None]
+"""Sends the client a message that comes before the reply. It does not wait, and drops what can no longer be sent."""
+
+
+def drop(message: JSON) -> None:
+    """Send nothing: there is no stream to carry it."""
+
+
 @dataclass(kw_only=True)
-class SingleExchange:
-    """The SDK's view of a request that is answered with one message: nothing can be sent before it."""
+class Exchange:
+    """The SDK's view of one request: what can be sent to the client before its reply."""
 
     transport: TransportContext
     request_id: RequestId
     message_metadata: MessageMetadata
+    send: Send
+    progress_token: ProgressToken | None
     cancel_requested: anyio.Event = field(default_factory=anyio.Event)
     can_send_request: bool = field(default=False, init=False)
 
@@ -52,10 +63,15 @@ class SingleExchange:
         raise NoBackChannelError(method)
 
     async def notify(self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None) -> None:
-        """Dropped: there is no stream to carry it."""
+        message: JSON = {"jsonrpc": "2.0", "method": method}
+        self.send(message if params is None else {**message, "params": dict(params)})
 
     async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
-        """Dropped: there is no stream to carry it."""
+        if self.progress_token is None:
+            return
+        params = {"progressToken": self.progress_token, "progress": progress, "total": total, "message": message}
+        told = {name: value for name, value in params.items() if value is not None}
+        await self.notify("notifications/progress", told)
 
 
 async def serve(
@@ -67,6 +83,7 @@ async def serve(
     params: Mapping[str, Any] | None,
     connection: Connection,
     transport: TransportContext,
+    send: Send = drop,
 ) -> Reply:
     """Have a site's server answer one request.
 
@@ -78,14 +95,17 @@ async def serve(
         params: The request's params as they were parsed.
         connection: What is known of the client.
         transport: What carries the request.
+        send: Sends what comes before the reply.
 
     Returns:
         The reply; an exception of any handler becomes an error that reveals nothing of it.
     """
-    exchange = SingleExchange(
+    exchange = Exchange(
         transport=transport,
         request_id=request_id,
         message_metadata=ServerMessageMetadata(request_context=visit.request),
+        send=send,
+        progress_token=progress_token_from_params(params),
     )
     try:
         result = await serve_one(

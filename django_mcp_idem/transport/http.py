@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 
 from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.core.exceptions import RequestDataTooBig
+from django.core.handlers.asgi import ASGIRequest
 from django.db.transaction import non_atomic_requests
-from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, StreamingHttpResponse
 from django.urls import URLPattern, re_path
 from django.views.decorators.csrf import csrf_exempt
 from mcp.server.connection import Connection
@@ -22,7 +23,14 @@ from mcp.shared.inbound import (
     validate_mcp_param_headers,
 )
 from mcp.shared.transport_context import TransportContext
-from mcp_types import INVALID_REQUEST, PARSE_ERROR, ErrorData, JSONRPCNotification, JSONRPCRequest
+from mcp_types import (
+    INVALID_REQUEST,
+    PARSE_ERROR,
+    PROTOCOL_VERSION_META_KEY,
+    ErrorData,
+    JSONRPCNotification,
+    JSONRPCRequest,
+)
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERSION
 from pydantic import ValidationError
 
@@ -31,13 +39,18 @@ from ..auth.callers import Caller, Unauthenticated
 from ..auth.tokens import authenticate
 from ..protocol import Visit, get_server
 from ..registry import Site
-from .exchange import Reply, error_reply, serve
+from . import origins
+from .exchange import JSON, Reply, Send, drop, error_reply, serve
 from .session import connection_of, session_id
+from .streams import Answering, Events, begun, event_stream, whole_stream
 
 Headers = Mapping[str, str]
-View = Callable[[HttpRequest], Coroutine[Any, Any, HttpResponse]]
+Response = HttpResponse | StreamingHttpResponse
+View = Callable[[HttpRequest], Coroutine[Any, Any, Response]]
 
 SESSION_HEADER = "Mcp-Session-Id"
+
+VERSION_WITH_BATCHES = "2025-03-26"
 
 
 def patterns(site: Site) -> list[URLPattern]:
@@ -53,7 +66,9 @@ def make_view(site: Site) -> View:
     """
 
     @csrf_exempt
-    async def endpoint(request: HttpRequest) -> HttpResponse:
+    async def endpoint(request: HttpRequest) -> Response:
+        if not origins.is_allowed(request):
+            return HttpResponse(status=403)
         if request.method != "POST":
             return HttpResponseNotAllowed(["POST"])
         try:
@@ -79,7 +94,7 @@ def _receive(request: HttpRequest) -> tuple[Caller, bytes]:
     return caller, request.body
 
 
-async def _answer(site: Site, caller: Caller, request: HttpRequest, body: bytes) -> HttpResponse:
+async def _answer(site: Site, caller: Caller, request: HttpRequest, body: bytes) -> Response:
     # Some servers leave the white space around a value, which is no part of it.
     headers = {name.lower(): value.strip() for name, value in request.headers.items()}
     try:
@@ -87,16 +102,25 @@ async def _answer(site: Site, caller: Caller, request: HttpRequest, body: bytes)
     except jsontext.ParseError as error:
         return _rejected(None, ErrorData(code=PARSE_ERROR, message=f"The body is not valid JSON: {error}"))
     visit = Visit(caller=caller, request=request)
-    version = headers.get(MCP_PROTOCOL_VERSION_HEADER)
-    if version is None or version in HANDSHAKE_PROTOCOL_VERSIONS:
+    if _is_of_a_handshake_version(message, headers):
         return await _answer_handshake(site, visit, message, headers)
     return await _answer_modern(site, visit, message, headers)
 
 
-async def _answer_modern(site: Site, visit: Visit, message: Any, headers: Headers) -> HttpResponse:
+def _is_of_a_handshake_version(message: Any, headers: Headers) -> bool:
+    version = headers.get(MCP_PROTOCOL_VERSION_HEADER)
+    if version is not None:
+        return version in HANDSHAKE_PROTOCOL_VERSIONS
+    # Without the header it is, unless it says another version of itself: then the header is what is missing.
+    params = message.get("params") if isinstance(message, dict) else None
+    meta = params.get("_meta") if isinstance(params, dict) else None
+    return not (isinstance(meta, dict) and PROTOCOL_VERSION_META_KEY in meta)
+
+
+async def _answer_modern(site: Site, visit: Visit, message: Any, headers: Headers) -> Response:
     """Answer a request that says all about itself (2026-07-28)."""
     if _is_notification(message):
-        unsupported = unsupported_protocol_version_rejection(headers[MCP_PROTOCOL_VERSION_HEADER])
+        unsupported = unsupported_protocol_version_rejection(headers.get(MCP_PROTOCOL_VERSION_HEADER, ""))
         return HttpResponse(status=202) if unsupported is None else _rejected(None, _error_data(unsupported))
     request = _request(message)
     if request is None:
@@ -108,31 +132,60 @@ async def _answer_modern(site: Site, visit: Visit, message: Any, headers: Header
     if mismatch is not None:
         return _rejected(request.id, _error_data(mismatch))
     connection = Connection.from_envelope(route.protocol_version, route.client_info, route.client_capabilities)
-    reply = await _serve(site, visit, request, connection, headers)
     # At 400 and above the TypeScript clients lose an error's data, which a refused caller needs.
-    status = 200 if reply.refused else _status(reply)
-    return _json(reply, status=status)
+    return await _respond(
+        visit,
+        lambda send: _serve(site, visit, request, connection, headers, send),
+        as_json=lambda reply: _json(reply.message, status=200 if reply.refused else _status(reply)),
+    )
 
 
-async def _answer_handshake(site: Site, visit: Visit, message: Any, headers: Headers) -> HttpResponse:
+async def _answer_handshake(site: Site, visit: Visit, message: Any, headers: Headers) -> Response:
     """Answer a request of a version that began with ``initialize`` (2025-03-26 to 2025-11-25)."""
+    if isinstance(message, list):
+        return await _answer_batch(site, visit, message, headers)
     if _is_notification(message) or _is_response(message):
         return HttpResponse(status=202)
     request = _request(message)
     if request is None:
         return _rejected(None, _NOT_ONE_REQUEST)
-    if request.method == "initialize":
-        connection = Connection.from_envelope(LATEST_HANDSHAKE_VERSION, None, None)
-    else:
-        connection = connection_of(headers.get(SESSION_HEADER.lower()), headers.get(MCP_PROTOCOL_VERSION_HEADER))
-    reply = await _serve(site, visit, request, connection, headers)
-    response = _json(reply, status=200)
-    if request.method == "initialize" and reply.error_code is None:
+    connection = _connection(request, headers)
+    response = await _respond(
+        visit,
+        lambda send: _serve(site, visit, request, connection, headers, send),
+        as_json=lambda reply: _json(reply.message, status=200),
+    )
+    if request.method == "initialize" and connection.client_params is not None:
         response[SESSION_HEADER] = session_id(connection)
     return response
 
 
-async def _serve(site: Site, visit: Visit, request: JSONRPCRequest, connection: Connection, headers: Headers) -> Reply:
+async def _answer_batch(site: Site, visit: Visit, messages: list[Any], headers: Headers) -> Response:
+    """Answer several messages at once, one after the other, which 2025-03-26 alone knows."""
+    connection = connection_of(headers.get(SESSION_HEADER.lower()), headers.get(MCP_PROTOCOL_VERSION_HEADER))
+    if connection.protocol_version != VERSION_WITH_BATCHES or not messages:
+        return _rejected(None, _NOT_ONE_REQUEST)
+    replies = []
+    for message in messages:
+        if _is_notification(message) or _is_response(message):
+            continue
+        request = _request(message)
+        if request is None or request.method == "initialize":
+            replies.append(error_reply(None if request is None else request.id, _NOT_IN_A_BATCH).message)
+        else:
+            replies.append((await _serve(site, visit, request, connection, headers, drop)).message)
+    return _json(replies, status=200) if replies else HttpResponse(status=202)
+
+
+def _connection(request: JSONRPCRequest, headers: Headers) -> Connection:
+    if request.method == "initialize":
+        return Connection.from_envelope(LATEST_HANDSHAKE_VERSION, None, None)
+    return connection_of(headers.get(SESSION_HEADER.lower()), headers.get(MCP_PROTOCOL_VERSION_HEADER))
+
+
+async def _serve(
+    site: Site, visit: Visit, request: JSONRPCRequest, connection: Connection, headers: Headers, send: Send
+) -> Reply:
     return await serve(
         site,
         visit,
@@ -141,7 +194,24 @@ async def _serve(site: Site, visit: Visit, request: JSONRPCRequest, connection: 
         params=request.params,
         connection=connection,
         transport=TransportContext(kind="streamable-http", can_send_request=False, headers=headers),
+        send=send,
     )
+
+
+async def _respond(
+    visit: Visit, serving: Callable[[Send], Awaitable[Reply]], *, as_json: Callable[[Reply], HttpResponse]
+) -> Response:
+    """Answer with one JSON message, unless something is to be sent before it or it takes long."""
+    request = visit.request
+    if request is None or not request.accepts("text/event-stream"):
+        return as_json(await serving(drop))
+    if isinstance(request, ASGIRequest):
+        answering = Answering(serving)
+        first = await begun(answering)
+        return as_json(first) if isinstance(first, Reply) else event_stream(Events(answering, first))
+    messages: list[JSON] = []
+    reply = await serving(messages.append)
+    return whole_stream([*messages, reply.message]) if messages else as_json(reply)
 
 
 def _parameter_mismatch(site: Site, request: JSONRPCRequest, headers: Headers) -> InboundLadderRejection | None:
@@ -158,6 +228,9 @@ def _parameter_mismatch(site: Site, request: JSONRPCRequest, headers: Headers) -
 
 _NOT_ONE_REQUEST = ErrorData(
     code=INVALID_REQUEST, message="The body must be one JSON-RPC request or notification object."
+)
+_NOT_IN_A_BATCH = ErrorData(
+    code=INVALID_REQUEST, message="A batch may hold JSON-RPC requests, but initialize, and notifications."
 )
 
 
@@ -188,15 +261,15 @@ def _error_data(rejection: InboundLadderRejection) -> ErrorData:
 
 def _rejected(request_id: int | str | None, error: ErrorData) -> HttpResponse:
     reply = error_reply(request_id, error)
-    return _json(reply, status=_status(reply))
+    return _json(reply.message, status=_status(reply))
 
 
 def _status(reply: Reply) -> int:
     return 200 if reply.error_code is None else ERROR_CODE_HTTP_STATUS.get(reply.error_code, 200)
 
 
-def _json(reply: Reply, *, status: int) -> HttpResponse:
-    body = jsontext.write(reply.message, max_depth=jsontext.MESSAGE_DEPTH)
+def _json(message: JSON | list[JSON], *, status: int) -> HttpResponse:
+    body = jsontext.write(message, max_depth=jsontext.MESSAGE_DEPTH)
     response = HttpResponse(body, content_type="application/json", status=status)
     response["Cache-Control"] = "no-store"
     return response

@@ -310,27 +310,45 @@ wait_for: list[Callable[[], Awaitable[None]]] = []
 """What the tools below wait for, between an effect before and an effect after."""
 
 
-async def _wait_between_effects(label: str) -> None:
+async def _wait_between_effects(ctx: ToolContext, label: str) -> None:
     await Effect.objects.acreate(label=f"{label} before")
+    ctx.report_progress(1, 2, "waiting")
     (wait,) = wait_for
     await wait()
     await Effect.objects.acreate(label=f"{label} after")
 
 
 @tool(atomic=True)
-async def waits_atomic(label: str) -> None:
-    await _wait_between_effects(label)
+async def waits_atomic(ctx: ToolContext, label: str) -> None:
+    await _wait_between_effects(ctx, label)
 
 
 @tool
-async def waits_external(label: str) -> None:
-    await _wait_between_effects(label)
+async def waits_external(ctx: ToolContext, label: str) -> None:
+    await _wait_between_effects(ctx, label)
 
 
-@tool(rerun_safe=True)
-def nested(depth: int) -> list[Any]:
-    _effect("nested")
-    value: list[Any] = []
-    for _ in range(depth - 1):
-        value = [value]
-    return value
+def _report(ctx: ToolContext) -> str:
+    ctx.report_progress(1)
+    ctx.log("debug", "begun", logger="till")
+    ctx.report_progress(2.5, 5, "half of it")
+    ctx.log("warning", {"left": [None, 2**70]})
+    return "reported\u2028"
+
+
+@tool
+def reports(ctx: ToolContext) -> str:
+    _effect("reported")
+    return _report(ctx)
+
+
+@tool(atomic=True)
+def reports_atomic(ctx: ToolContext) -> str:
+    _effect("reported")
+    return _report(ctx)
+
+
+@tool
+async def reports_async(ctx: ToolContext) -> str:
+    await Effect.objects.acreate(label="reported")
+    return _report(ctx)

@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Any
 
 import pytest
-from asgiref.sync import ThreadSensitiveContext, sync_to_async
 from django.contrib.auth.models import User
-from django.db import connections
-from django.test import AsyncRequestFactory
-from django.urls import resolve
 
 from django_mcp_idem.models import IdempotencyRecord
 from django_mcp_idem.states import State
@@ -19,6 +13,7 @@ from tests import wire
 from tests.app import mcp_tools
 from tests.app.models import Effect
 from tests.factories import TokenFactory
+from tests.loops import post, read, run
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -26,14 +21,19 @@ pytestmark = pytest.mark.django_db(transaction=True)
 class Visit:
     """One request in its own task and thread, and the body that it waits in."""
 
-    def __init__(self, name: str, key: str | None) -> None:
+    def __init__(self, name: str, key: str | None, *, streams: bool) -> None:
         self.waiting = asyncio.Event()
         self.go_on = asyncio.Event()
         keyed = {} if key is None else {"idempotencyKey": key}
-        body = wire.message("tools/call", wire.call_params(name, {"label": "a"}, **keyed))
-        headers = wire.headers("t", "tools/call", name)
-        request = AsyncRequestFactory().post("/mcp", body, headers.pop("Content-Type"), headers=headers)
-        self.task = asyncio.ensure_future(resolve("/mcp").func(request))
+        params = wire.call_params(name, {"label": "a"}, **keyed)
+        if streams:
+            params["_meta"]["progressToken"] = "p"
+        self._body = wire.message("tools/call", params)
+        self._headers = wire.headers("t", "tools/call", name)
+        self.task = asyncio.ensure_future(self._answer())
+
+    async def _answer(self) -> bytes:
+        return await read(await post(self._body, self._headers))
 
     async def wait(self) -> None:
         """What the test tools wait for in the middle of their bodies."""
@@ -41,26 +41,19 @@ class Visit:
         await self.go_on.wait()
 
 
-def run(scenario: Callable[[], Awaitable[Any]]) -> None:
-    """Run a coroutine with a thread of its own for what is sync, as a request has."""
-
-    async def main() -> None:
-        async with ThreadSensitiveContext():
-            try:
-                await asyncio.wait_for(scenario(), timeout=20)
-            finally:
-                await sync_to_async(connections.close_all)()
-
-    asyncio.run(main())
+streams = pytest.mark.parametrize("streams", [False, True], ids=["before anything was sent", "in mid-stream"])
 
 
+@streams
 @pytest.mark.parametrize("name", ["waits_atomic", "waits_external"])
-def test_a_keyed_call_runs_on_to_its_record_in_the_transaction_that_it_began_in(user: User, name: str) -> None:
+def test_a_keyed_call_runs_on_to_its_record_in_the_transaction_that_it_began_in(
+    user: User, name: str, streams: bool
+) -> None:
     """R24: the view waits for it, and passes the cancellation on only then."""
     TokenFactory(user=user, text="t")
 
     async def scenario() -> None:
-        visit = Visit(name, "k")
+        visit = Visit(name, "k", streams=streams)
         mcp_tools.wait_for[:] = [visit.wait]
         await visit.waiting.wait()
 
@@ -79,15 +72,16 @@ def test_a_keyed_call_runs_on_to_its_record_in_the_transaction_that_it_began_in(
     assert (record.state, record.attempt, record.ending) == (State.DONE, 1, "result")
 
 
+@streams
 @pytest.mark.parametrize(("name", "left"), [("waits_external", ["a before"]), ("waits_atomic", [])])
 def test_an_unkeyed_async_body_is_cancelled_and_an_atomic_one_rolled_back(
-    user: User, name: str, left: list[str]
+    user: User, name: str, left: list[str], streams: bool
 ) -> None:
     """R24, R04: as the protocol says."""
     TokenFactory(user=user, text="t")
 
     async def scenario() -> None:
-        visit = Visit(name, None)
+        visit = Visit(name, None, streams=streams)
         mcp_tools.wait_for[:] = [visit.wait]
         await visit.waiting.wait()
 
