@@ -14,6 +14,7 @@ from asgiref.sync import sync_to_async
 from django.db import Error
 from django.http import HttpRequest
 from mcp.shared.exceptions import MCPError
+from mcp_types import ClientCapabilities
 
 from . import jsontext
 from .auth.callers import Caller
@@ -58,6 +59,7 @@ class ToolCall:
         key: The key, of whatever type was sent.
         input_responses: Answers to an ``input_required`` result.
         request_state: What that result asked to have sent back.
+        client_capabilities: What the client declared to support.
         reports: Where its body's reports go.
     """
 
@@ -70,6 +72,7 @@ class ToolCall:
     key: object
     input_responses: Mapping[str, Any] | None
     request_state: str | None
+    client_capabilities: ClientCapabilities | None = None
     reports: Reports | None = None
 
     @property
@@ -232,6 +235,7 @@ class _Body:
             attempt=attempt.number,
             input_responses=self.call.input_responses,
             request_state=self.call.request_state,
+            client_capabilities=self.call.client_capabilities,
             seed=None if self.tool.policy.atomic else attempt.seed,
             lease=attempt.lease,
             reports=self.call.reports,

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     # Models: they cannot be imported before the app registry is ready, and this module is.
     from django.contrib.auth.base_user import AbstractBaseUser
     from django.contrib.auth.models import AnonymousUser
-    from mcp_types import LoggingLevel
+    from mcp_types import ClientCapabilities, LoggingLevel
 
     from .idempotency.leases import Lease
     from .reports import Reports
@@ -30,7 +30,8 @@ class ToolContext:
         request: The HTTP request of this call, ``None`` where it did not come over HTTP.
         attempt: 1, and one more for each time that an interrupted call is run again.
         input_responses: The answers to an earlier ``InputRequiredResult`` of this tool, by their names.
-        request_state: What that result asked to have sent back.
+        request_state: What that result asked to have sent back. Nobody else can have made or changed it.
+        client_capabilities: What the client declared to support; ask it for nothing else.
     """
 
     user: AbstractBaseUser | AnonymousUser
@@ -38,6 +39,7 @@ class ToolContext:
     attempt: int
     input_responses: Mapping[str, Any] | None = None
     request_state: str | None = None
+    client_capabilities: ClientCapabilities | None = None
     seed: str | None = field(repr=False)
     lease: Lease | None = field(default=None, repr=False)
     reports: Reports | None = field(default=None, repr=False)

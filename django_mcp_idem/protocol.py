@@ -19,6 +19,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from . import __version__
 from .auth.callers import Caller
 from .calls import ToolCall, UnknownTool, perform
+from .continuations import require_capabilities, state_boundary
 from .idempotency.outcomes import Outcome, Reason, Refused
 from .registry import Site
 from .reports import Reports
@@ -106,7 +107,7 @@ def get_server(site: Site) -> Server[Visit]:
         on_list_tools=list_tools,
         on_call_tool=call_tool,
     )
-    server.middleware += [_keep_structured_null, _advertise]
+    server.middleware += [_keep_structured_null, _advertise, require_capabilities, state_boundary(site)]
     return server
 
 
@@ -126,6 +127,7 @@ def _tool_call(site: Site, ctx: Context, reports: Reports) -> ToolCall:
         key=sent.get("idempotencyKey"),
         input_responses=sent.get("inputResponses"),
         request_state=sent.get("requestState"),
+        client_capabilities=ctx.session.client_capabilities,
         reports=reports,
     )
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from asgiref.sync import async_to_sync
@@ -11,7 +13,7 @@ from django.contrib.auth.base_user import AbstractBaseUser
 from mcp.server.connection import Connection
 from mcp.shared.exceptions import MCPError
 from mcp.shared.transport_context import TransportContext
-from mcp_types import CallToolResult, Tool
+from mcp_types import CLIENT_CAPABILITIES_META_KEY, PROTOCOL_VERSION_META_KEY, CallToolResult, Tool
 from mcp_types.version import LATEST_MODERN_VERSION
 
 from . import jsontext
@@ -21,11 +23,6 @@ from .registry import Site
 from .registry import site as default_site
 from .transport.exchange import serve
 
-_META = {
-    "io.modelcontextprotocol/protocolVersion": LATEST_MODERN_VERSION,
-    "io.modelcontextprotocol/clientCapabilities": {},
-}
-
 
 @dataclass(frozen=True, kw_only=True)
 class MCPClient:
@@ -34,10 +31,12 @@ class MCPClient:
     Attributes:
         user: Who is calling.
         site: The endpoint.
+        capabilities: What the client says that it supports, such as ``{"elicitation": {}}``.
     """
 
     user: AbstractBaseUser
     site: Site
+    capabilities: Mapping[str, Any]
 
     def call_tool(
         self, name: str, arguments: dict[str, Any] | None = None, *, key: str | None = None
@@ -66,14 +65,15 @@ class MCPClient:
         Raises:
             MCPError: The answer is a JSON-RPC error.
         """
-        sent = jsontext.parse(jsontext.write({**params, "_meta": _META}))
+        meta = {PROTOCOL_VERSION_META_KEY: LATEST_MODERN_VERSION, CLIENT_CAPABILITIES_META_KEY: self.capabilities}
+        sent = jsontext.parse(jsontext.write({**params, "_meta": meta}))
         reply = async_to_sync(serve)(
             self.site,
             Visit(caller=Caller(user=self.user), request=None),
             request_id=1,
             method=method,
             params=sent,
-            connection=Connection.from_envelope(LATEST_MODERN_VERSION, None, {}),
+            connection=Connection.from_envelope(LATEST_MODERN_VERSION, None, self.capabilities),
             transport=TransportContext(kind="in-process", can_send_request=False),
         )
         message = json.loads(jsontext.write(reply.message, max_depth=jsontext.MESSAGE_DEPTH))
@@ -83,11 +83,14 @@ class MCPClient:
         return result
 
 
-def mcp_client(user: AbstractBaseUser, *, site: Site = default_site) -> MCPClient:
+def mcp_client(
+    user: AbstractBaseUser, *, site: Site = default_site, capabilities: Mapping[str, Any] = MappingProxyType({})
+) -> MCPClient:
     """A client for tests, in process, for Django's ``TestCase`` and pytest.
 
     Args:
         user: Who is calling.
         site: The endpoint.
+        capabilities: What the client says that it supports, such as ``{"elicitation": {}}``.
     """
-    return MCPClient(user=user, site=site)
+    return MCPClient(user=user, site=site, capabilities=dict(capabilities))

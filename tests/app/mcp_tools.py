@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from asyncio import CancelledError
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -13,6 +14,8 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import (
     AudioContent,
     CallToolResult,
+    ElicitRequest,
+    ElicitRequestFormParams,
     ImageContent,
     InputRequiredResult,
     ResourceLink,
@@ -274,6 +277,25 @@ def asks(ctx: ToolContext) -> str | InputRequiredResult:
     if ctx.input_responses is None and ctx.request_state is None:
         return InputRequiredResult(request_state="s1")
     return "answered"
+
+
+@tool
+def asks_for_name(ctx: ToolContext, label: str) -> str | InputRequiredResult:
+    """Asks for a name, and tells what it remembers of the first round."""
+    state = json.loads(ctx.request_state or "{}")
+    answer = (ctx.input_responses or {}).get("name")
+    if answer is None:
+        return InputRequiredResult(input_requests={"name": ASKS_FOR_NAME}, request_state=json.dumps({"label": label}))
+    _effect(label)
+    return f"{answer['content']['name']} for {state['label']}"
+
+
+ASKS_FOR_NAME = ElicitRequest(
+    params=ElicitRequestFormParams(
+        message="What is your name?",
+        requested_schema={"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]},
+    )
+)
 
 
 @tool(key="required")
