@@ -1,0 +1,241 @@
+"""The fixtures that the official conformance suite asks a server for."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Annotated, Any
+
+from mcp.shared.exceptions import MCPError
+from mcp_types import (
+    MISSING_REQUIRED_CLIENT_CAPABILITY,
+    AudioContent,
+    ContentBlock,
+    CreateMessageRequest,
+    CreateMessageRequestParams,
+    ElicitRequest,
+    ElicitRequestFormParams,
+    EmbeddedResource,
+    ImageContent,
+    InputRequiredResult,
+    ListRootsRequest,
+    SamplingMessage,
+    TextContent,
+    TextResourceContents,
+)
+from pydantic import Field
+
+from django_mcp_idem import ToolContext, ToolError, tool
+
+PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8DwHwAFBQIAX8jx0gAAAABJRU5ErkJggg=="
+WAV = "UklGRiYAAABXQVZFZm10IBAAAAABAAEAQB8AAAB9AAACABAAZGF0YQIAAAA="
+
+IMAGE = ImageContent(data=PNG, mime_type="image/png")
+
+Answer = str | InputRequiredResult
+
+
+def elicit(message: str, required: tuple[str, ...] = (), **properties: dict[str, Any]) -> ElicitRequest:
+    """A question to the person."""
+    schema = {"type": "object", "properties": properties, "required": list(required or properties)}
+    return ElicitRequest(params=ElicitRequestFormParams(message=message, requested_schema=schema))
+
+
+def sample(prompt: str, max_tokens: int = 100) -> CreateMessageRequest:
+    """A question to the client's model."""
+    message = SamplingMessage(role="user", content=TextContent(text=prompt))
+    return CreateMessageRequest(params=CreateMessageRequestParams(messages=[message], max_tokens=max_tokens))
+
+
+TEXT = {"type": "string"}
+USER_NAME = elicit("What is your name?", name=TEXT)
+CONFIRM = elicit("Please confirm", ok={"type": "boolean"})
+
+
+@tool
+def test_simple_text() -> TextContent:
+    """Answer with a text."""
+    return TextContent(text="This is a simple text response for testing.")
+
+
+@tool
+def test_image_content() -> ImageContent:
+    """Answer with an image."""
+    return IMAGE
+
+
+@tool
+def test_audio_content() -> AudioContent:
+    """Answer with a sound."""
+    return AudioContent(data=WAV, mime_type="audio/wav")
+
+
+@tool
+def test_embedded_resource() -> EmbeddedResource:
+    """Answer with a resource."""
+    return _resource("test://embedded-resource", "text/plain", "This is an embedded resource content.")
+
+
+@tool
+def test_multiple_content_types() -> list[ContentBlock]:
+    """Answer with several kinds of content."""
+    text = TextContent(text="Multiple content types test:")
+    data = json.dumps({"test": "data", "value": 123}, separators=(",", ":"))
+    return [text, IMAGE, _resource("test://mixed-content-resource", "application/json", data)]
+
+
+def _resource(uri: str, mime_type: str, text: str) -> EmbeddedResource:
+    return EmbeddedResource(resource=TextResourceContents(uri=uri, mime_type=mime_type, text=text))
+
+
+@tool
+def test_error_handling() -> None:
+    """Fail."""
+    raise ToolError("This tool intentionally returns an error for testing")
+
+
+@tool
+def test_tool_with_progress(ctx: ToolContext) -> str:
+    """Report progress."""
+    for progress in (0, 50, 100):
+        ctx.report_progress(progress, 100)
+        time.sleep(0.05)
+    return "Done."
+
+
+@tool
+def test_tool_with_logging(ctx: ToolContext) -> str:
+    """Send log messages."""
+    for text in ("Tool execution started", "Tool processing data", "Tool execution completed"):
+        ctx.log("info", text)
+        time.sleep(0.05)
+    return "Done."
+
+
+@tool
+def test_logging_tool(ctx: ToolContext) -> str:
+    """Send a log message to those who ask for it."""
+    ctx.log("info", "Called.")
+    return "Done."
+
+
+@tool
+def test_x_mcp_header(
+    region: Annotated[str, Field(json_schema_extra={"x-mcp-header": "Region"})] = "",
+) -> str:
+    """Take an argument that is mirrored in a header."""
+    return f"Region: {region}"
+
+
+@tool
+def test_input_required_result_elicitation(ctx: ToolContext) -> Answer:
+    """Ask for a name."""
+    content = _content(ctx, "user_name")
+    if not isinstance(content.get("name"), str):
+        return InputRequiredResult(input_requests={"user_name": USER_NAME})
+    return f"Hello, {content['name']}!"
+
+
+@tool
+def test_input_required_result_sampling(ctx: ToolContext) -> Answer:
+    """Ask the client's model."""
+    if not _answered(ctx, "capital_question"):
+        return InputRequiredResult(input_requests={"capital_question": sample("What is the capital of France?")})
+    return f"The model says: {_answers(ctx)['capital_question']}"
+
+
+@tool
+def test_input_required_result_list_roots(ctx: ToolContext) -> Answer:
+    """Ask for the roots."""
+    if not _answered(ctx, "client_roots"):
+        return InputRequiredResult(input_requests={"client_roots": ListRootsRequest()})
+    roots = _answers(ctx)["client_roots"]["roots"]
+    return f"Roots: {', '.join(root['uri'] for root in roots)}"
+
+
+@tool
+def test_input_required_result_request_state(ctx: ToolContext) -> Answer:
+    """Ask for a confirmation, and remember."""
+    if not _answered(ctx, "confirm") or ctx.request_state != "confirming":
+        return InputRequiredResult(input_requests={"confirm": CONFIRM}, request_state="confirming")
+    return "state-ok"
+
+
+@tool
+def test_input_required_result_tampered_state(ctx: ToolContext) -> Answer:
+    """Ask for a confirmation whose state nobody can change."""
+    return test_input_required_result_request_state(ctx)
+
+
+@tool
+def test_input_required_result_multiple_inputs(ctx: ToolContext) -> Answer:
+    """Ask for three things at once."""
+    asked = {
+        "user_name": USER_NAME,
+        "greeting": sample("Generate a greeting", 50),
+        "client_roots": ListRootsRequest(),
+    }
+    if not all(_answered(ctx, name) for name in asked):
+        return InputRequiredResult(input_requests=asked, request_state="three questions")
+    return "Answered."
+
+
+@tool
+def test_input_required_result_multi_round(ctx: ToolContext) -> Answer:
+    """Ask twice."""
+    if ctx.request_state is None:
+        asked = {"step1": elicit("Step 1: What is your name?", name=TEXT)}
+        return InputRequiredResult(input_requests=asked, request_state=json.dumps({}))
+    state = json.loads(ctx.request_state)
+    if "name" not in state:
+        asked = {"step2": elicit("Step 2: What is your favorite color?", color=TEXT)}
+        state["name"] = _content(ctx, "step1").get("name")
+        return InputRequiredResult(input_requests=asked, request_state=json.dumps(state))
+    return f"{state['name']} likes {_content(ctx, 'step2').get('color')}."
+
+
+@tool
+def test_input_required_result_capabilities(ctx: ToolContext) -> Answer:
+    """Ask only for what the client supports."""
+    supported = ctx.client_capabilities
+    asked: dict[str, Any] = {}
+    if supported is not None and supported.elicitation is not None:
+        asked["user_name"] = USER_NAME
+    if supported is not None and supported.sampling is not None:
+        asked["greeting"] = sample("Generate a greeting", 50)
+    return InputRequiredResult(input_requests=asked)
+
+
+@tool
+def test_missing_capability(ctx: ToolContext) -> str:
+    """Need a client that supports sampling."""
+    if ctx.client_capabilities is None or ctx.client_capabilities.sampling is None:
+        raise MCPError(
+            MISSING_REQUIRED_CLIENT_CAPABILITY,
+            "This takes a client that supports sampling.",
+            {"requiredCapabilities": {"sampling": {}}},
+        )
+    return "Done."
+
+
+@tool
+def test_streaming_elicitation(ctx: ToolContext) -> Answer:
+    """Report progress, then ask."""
+    ctx.report_progress(1)
+    if not _answered(ctx, "user_name"):
+        return InputRequiredResult(input_requests={"user_name": USER_NAME})
+    return "Done."
+
+
+def _answers(ctx: ToolContext) -> dict[str, Any]:
+    return dict(ctx.input_responses or {})
+
+
+def _answered(ctx: ToolContext, name: str) -> bool:
+    return isinstance(_answers(ctx).get(name), dict)
+
+
+def _content(ctx: ToolContext, name: str) -> dict[str, Any]:
+    answer = _answers(ctx).get(name)
+    content = answer.get("content") if isinstance(answer, dict) else None
+    return content if isinstance(content, dict) else {}
