@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from asgiref.sync import sync_to_async
+from asgiref.sync import async_to_sync, sync_to_async
 from django.db import Error
 from django.http import HttpRequest
 from mcp.shared.exceptions import MCPError
-from mcp_types import ClientCapabilities
+from mcp_types import ClientCapabilities, InputRequiredResult
 
 from . import jsontext
 from .auth.callers import Caller
@@ -60,6 +60,7 @@ class ToolCall:
         input_responses: Answers to an ``input_required`` result.
         request_state: What that result asked to have sent back.
         client_capabilities: What the client declared to support.
+        ask: Asks the client in mid-call for what a body needs; ``None`` where its result does that.
         reports: Where its body's reports go.
     """
 
@@ -73,6 +74,7 @@ class ToolCall:
     input_responses: Mapping[str, Any] | None
     request_state: str | None
     client_capabilities: ClientCapabilities | None = None
+    ask: Callable[[InputRequiredResult], Awaitable[Mapping[str, Any]]] | None = None
     reports: Reports | None = None
 
     @property
@@ -193,8 +195,12 @@ class _Body:
             NothingDone: The tool says so.
             OutcomeUnknown: The tool says so, or has not been told in time, or the database failed it in passing.
         """
+        function, context = self.tool.function, self._context(attempt)
         try:
-            return _returned(self.tool, self.tool.function.run(self.bound, self._context(attempt)))
+            value = function.run(self.bound, context)
+            while self.call.ask is not None and isinstance(value, InputRequiredResult):
+                value = function.run(self.bound, _continued(context, value, async_to_sync(self.call.ask)(value)))
+            return _returned(self.tool, value)
         except _WITHOUT_OUTCOME:
             raise
         except Exception as error:
@@ -202,8 +208,12 @@ class _Body:
 
     async def arun(self, attempt: Attempt) -> Outcome:
         """Run an async tool in this event loop and say how it ended; raises as ``run`` does."""
+        function, context = self.tool.function, self._context(attempt)
         try:
-            return _returned(self.tool, await self.tool.function.arun(self.bound, self._context(attempt)))
+            value = await function.arun(self.bound, context)
+            while self.call.ask is not None and isinstance(value, InputRequiredResult):
+                value = await function.arun(self.bound, _continued(context, value, await self.call.ask(value)))
+            return _returned(self.tool, value)
         except _WITHOUT_OUTCOME:
             raise
         except Exception as error:
@@ -240,6 +250,10 @@ class _Body:
             lease=attempt.lease,
             reports=self.call.reports,
         )
+
+
+def _continued(context: ToolContext, asked: InputRequiredResult, answers: Mapping[str, Any]) -> ToolContext:
+    return replace(context, input_responses=answers, request_state=asked.request_state)
 
 
 def _returned(tool: Tool, value: Any) -> Outcome:

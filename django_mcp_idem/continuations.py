@@ -11,7 +11,17 @@ from mcp.server import ServerRequestContext
 from mcp.server.context import CallNext, HandlerResult
 from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
 from mcp.shared.exceptions import MCPError
-from mcp_types import MISSING_REQUIRED_CLIENT_CAPABILITY, ClientCapabilities
+from mcp.shared.message import ServerMessageMetadata
+from mcp_types import (
+    MISSING_REQUIRED_CLIENT_CAPABILITY,
+    ClientCapabilities,
+    CreateMessageResult,
+    ElicitResult,
+    InputRequest,
+    InputRequiredResult,
+    ListRootsResult,
+    Result,
+)
 from mcp_types.methods import is_input_required
 
 from .auth.callers import Caller
@@ -50,19 +60,43 @@ async def require_capabilities(ctx: ServerRequestContext[Any, Any], call_next: C
     """
     result = await call_next(ctx)
     if is_input_required(result) and isinstance(result, dict):
-        missing = _needed(result) - _supported(ctx.session.client_capabilities)
-        if missing:
-            raise MCPError(
-                MISSING_REQUIRED_CLIENT_CAPABILITY,
-                f"This takes a client that supports {' and '.join(sorted(missing))}.",
-                {"requiredCapabilities": {name: {} for name in sorted(missing)}},
-            )
+        requests: Mapping[str, Any] = result.get("inputRequests") or {}
+        _require({request["method"] for request in requests.values()}, ctx)
     return result
 
 
-def _needed(result: Mapping[str, Any]) -> set[str]:
-    requests: Mapping[str, Any] = result.get("inputRequests") or {}
-    return {_NEEDS[request["method"]] for request in requests.values()}
+async def ask(result: InputRequiredResult, ctx: ServerRequestContext[Any, Any]) -> dict[str, Any]:
+    """Ask the client, in mid-call, for what a result asks for: so do the handshake versions. Returns the answers.
+
+    Raises:
+        MCPError: The client does not support it, cannot be asked, or does not answer.
+    """
+    requests = result.input_requests or {}
+    _require({request.method for request in requests.values()}, ctx)
+    return {name: await _ask(request, ctx) for name, request in requests.items()}
+
+
+async def _ask(request: InputRequest, ctx: ServerRequestContext[Any, Any]) -> dict[str, Any]:
+    metadata = ServerMessageMetadata(related_request_id=ctx.request_id)
+    answer = await ctx.session.send_request(request, _ANSWERS[request.method], metadata=metadata)
+    return answer.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+_ANSWERS: dict[str, type[Result]] = {
+    "elicitation/create": ElicitResult,
+    "sampling/createMessage": CreateMessageResult,
+    "roots/list": ListRootsResult,
+}
+
+
+def _require(methods: set[str], ctx: ServerRequestContext[Any, Any]) -> None:
+    missing = sorted({_NEEDS[method] for method in methods} - _supported(ctx.session.client_capabilities))
+    if missing:
+        raise MCPError(
+            MISSING_REQUIRED_CLIENT_CAPABILITY,
+            f"This takes a client that supports {' and '.join(missing)}.",
+            {"requiredCapabilities": {name: {} for name in missing}},
+        )
 
 
 def _supported(capabilities: ClientCapabilities | None) -> set[str]:

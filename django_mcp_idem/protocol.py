@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import mcp_types
@@ -19,7 +19,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from . import __version__
 from .auth.callers import Caller
 from .calls import ToolCall, UnknownTool, perform
-from .continuations import require_capabilities, state_boundary
+from .continuations import ask, require_capabilities, state_boundary
 from .idempotency.outcomes import Outcome, Reason, Refused
 from .registry import Site
 from .reports import Reports
@@ -128,6 +128,7 @@ def _tool_call(site: Site, ctx: Context, reports: Reports) -> ToolCall:
         input_responses=sent.get("inputResponses"),
         request_state=sent.get("requestState"),
         client_capabilities=ctx.session.client_capabilities,
+        ask=None if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS else partial(ask, ctx=ctx),
         reports=reports,
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,12 +37,27 @@ class Reply:
     refused: bool = False
 
 
-Send = Callable[[JSON], None]
-"""Sends the client a message that comes before the reply. It does not wait, and drops what can no longer be sent."""
+class Outlet:
+    """Where the messages go that come before the reply. They are not waited for.
+
+    Attributes:
+        is_live: Whether they reach the client while the call goes on, so that it can be asked in mid-call.
+        closed: Whether the client has gone away, so that nothing reaches it any more.
+    """
+
+    def __init__(self, put: Callable[[JSON], None], *, is_live: bool = False) -> None:
+        self.send = put
+        self.is_live = is_live
+        self.closed = False
 
 
-def drop(message: JSON) -> None:
-    """Send nothing: there is no stream to carry it."""
+def no_outlet() -> Outlet:
+    """One for a reply that nothing can come before."""
+    return Outlet(lambda message: None)
+
+
+Ask = Callable[[str, Mapping[str, Any] | None], Awaitable[JSON]]
+"""Sends the client a request in mid-call, by method and params, and waits for its result."""
 
 
 @dataclass(kw_only=True)
@@ -52,19 +67,25 @@ class Exchange:
     transport: TransportContext
     request_id: RequestId
     message_metadata: MessageMetadata
-    send: Send
+    outlet: Outlet
+    ask: Ask | None
     progress_token: ProgressToken | None
     cancel_requested: anyio.Event = field(default_factory=anyio.Event)
-    can_send_request: bool = field(default=False, init=False)
+
+    @property
+    def can_send_request(self) -> bool:
+        return self.ask is not None
 
     async def send_raw_request(
         self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
     ) -> JSON:
-        raise NoBackChannelError(method)
+        if self.ask is None:
+            raise NoBackChannelError(method)
+        return await self.ask(method, params)
 
     async def notify(self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None) -> None:
         message: JSON = {"jsonrpc": "2.0", "method": method}
-        self.send(message if params is None else {**message, "params": dict(params)})
+        self.outlet.send(message if params is None else {**message, "params": dict(params)})
 
     async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
         if self.progress_token is None:
@@ -83,7 +104,8 @@ async def serve(
     params: Mapping[str, Any] | None,
     connection: Connection,
     transport: TransportContext,
-    send: Send = drop,
+    outlet: Outlet | None = None,
+    ask: Ask | None = None,
 ) -> Reply:
     """Have a site's server answer one request.
 
@@ -95,7 +117,8 @@ async def serve(
         params: The request's params as they were parsed.
         connection: What is known of the client.
         transport: What carries the request.
-        send: Sends what comes before the reply.
+        outlet: Where to send what comes before the reply; ``None`` where nothing can.
+        ask: Asks the client in mid-call; ``None`` where that cannot be done.
 
     Returns:
         The reply; an exception of any handler becomes an error that reveals nothing of it.
@@ -104,7 +127,8 @@ async def serve(
         transport=transport,
         request_id=request_id,
         message_metadata=ServerMessageMetadata(request_context=visit.request),
-        send=send,
+        outlet=outlet or no_outlet(),
+        ask=ask,
         progress_token=progress_token_from_params(params),
     )
     try:

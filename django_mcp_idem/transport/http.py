@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.core.exceptions import RequestDataTooBig
-from django.core.handlers.asgi import ASGIRequest
 from django.db.transaction import non_atomic_requests
-from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, StreamingHttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
 from django.urls import URLPattern, re_path
 from django.views.decorators.csrf import csrf_exempt
 from mcp.server.connection import Connection
@@ -37,15 +37,16 @@ from pydantic import ValidationError
 from .. import jsontext
 from ..auth.callers import Caller, Unauthenticated
 from ..auth.tokens import authenticate
+from ..conf import get_settings
 from ..protocol import Visit, get_server
 from ..registry import Site
 from . import origins
-from .exchange import JSON, Reply, Send, drop, error_reply, serve
+from .exchange import JSON, Ask, Outlet, Reply, error_reply, no_outlet, serve
+from .questions import Question, answer
 from .session import connection_of, session_id
-from .streams import Answering, Events, begun, event_stream, whole_stream
+from .streams import Response, respond
 
 Headers = Mapping[str, str]
-Response = HttpResponse | StreamingHttpResponse
 View = Callable[[HttpRequest], Coroutine[Any, Any, Response]]
 
 SESSION_HEADER = "Mcp-Session-Id"
@@ -71,17 +72,7 @@ def make_view(site: Site) -> View:
             return HttpResponse(status=403)
         if request.method != "POST":
             return HttpResponseNotAllowed(["POST"])
-        try:
-            caller, body = await sync_to_async(_receive)(request)
-        except Unauthenticated as refused:
-            return _unauthorized(refused)
-        except RequestDataTooBig:
-            return HttpResponse(status=413)
-        if request.content_type != "application/json":
-            return HttpResponse(status=415)
-        if not request.accepts("application/json"):
-            return HttpResponse(status=406)
-        return await _answer(site, caller, request, body)
+        return await respond(request, lambda outlet: _answer(site, request, outlet))
 
     endpoint.login_required = False  # type: ignore[attr-defined]  # read by LoginRequiredMiddleware
     for alias in settings.DATABASES:
@@ -89,22 +80,73 @@ def make_view(site: Site) -> View:
     return endpoint
 
 
-def _receive(request: HttpRequest) -> tuple[Caller, bytes]:
-    caller = authenticate(request)
-    return caller, request.body
-
-
-async def _answer(site: Site, caller: Caller, request: HttpRequest, body: bytes) -> Response:
+async def _answer(site: Site, request: HttpRequest, outlet: Outlet) -> HttpResponse:
+    try:
+        caller, body = await sync_to_async(_receive)(request)
+    except Unauthenticated as refused:
+        return _unauthorized(refused)
+    except RequestDataTooBig:
+        return HttpResponse(status=413)
+    if request.content_type != "application/json":
+        return HttpResponse(status=415)
+    if not request.accepts("application/json"):
+        return HttpResponse(status=406)
     # Some servers leave the white space around a value, which is no part of it.
     headers = {name.lower(): value.strip() for name, value in request.headers.items()}
     try:
         message = jsontext.parse(body)
     except jsontext.ParseError as error:
         return _rejected(None, ErrorData(code=PARSE_ERROR, message=f"The body is not valid JSON: {error}"))
-    visit = Visit(caller=caller, request=request)
+    post = _Post(site=site, visit=Visit(caller=caller, request=request), headers=headers, outlet=outlet)
     if _is_of_a_handshake_version(message, headers):
-        return await _answer_handshake(site, visit, message, headers)
-    return await _answer_modern(site, visit, message, headers)
+        return await _answer_handshake(post, message)
+    return await _answer_modern(post, message)
+
+
+def _receive(request: HttpRequest) -> tuple[Caller, bytes]:
+    caller = authenticate(request)
+    return caller, request.body
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Post:
+    """A POST, and all that its answer needs but the message.
+
+    Attributes:
+        site: The site.
+        visit: Who sent it.
+        headers: Its headers, in lower case and stripped.
+        outlet: Where what comes before the answer goes.
+    """
+
+    site: Site
+    visit: Visit
+    headers: Headers
+    outlet: Outlet
+
+    async def serve(self, request: JSONRPCRequest, connection: Connection, *, ask: Ask | None = None) -> Reply:
+        """Have one of its requests answered."""
+        return await serve(
+            self.site,
+            self.visit,
+            request_id=request.id,
+            method=request.method,
+            params=request.params,
+            connection=connection,
+            transport=TransportContext(kind="streamable-http", can_send_request=ask is not None, headers=self.headers),
+            outlet=self.outlet,
+            ask=ask,
+        )
+
+    async def ask(self, method: str, params: Mapping[str, Any] | None) -> JSON:
+        """Ask the client in mid-call."""
+        seconds = get_settings().MAX_RUNTIME.total_seconds()
+        question = Question(self.visit.caller, self.site.name)
+        return await question.ask(method, params, outlet=self.outlet, seconds=seconds)
+
+    def connection(self) -> Connection:
+        """What is known of a client of the handshake versions."""
+        return connection_of(self.headers.get(SESSION_HEADER.lower()), self.headers.get(MCP_PROTOCOL_VERSION_HEADER))
 
 
 def _is_of_a_handshake_version(message: Any, headers: Headers) -> bool:
@@ -117,54 +159,59 @@ def _is_of_a_handshake_version(message: Any, headers: Headers) -> bool:
     return not (isinstance(meta, dict) and PROTOCOL_VERSION_META_KEY in meta)
 
 
-async def _answer_modern(site: Site, visit: Visit, message: Any, headers: Headers) -> Response:
+async def _answer_modern(post: _Post, message: Any) -> HttpResponse:
     """Answer a request that says all about itself (2026-07-28)."""
     if _is_notification(message):
-        unsupported = unsupported_protocol_version_rejection(headers.get(MCP_PROTOCOL_VERSION_HEADER, ""))
+        unsupported = unsupported_protocol_version_rejection(post.headers.get(MCP_PROTOCOL_VERSION_HEADER, ""))
         return HttpResponse(status=202) if unsupported is None else _rejected(None, _error_data(unsupported))
     request = _request(message)
     if request is None:
         return _rejected(None, _NOT_ONE_REQUEST)
-    route = classify_inbound_request(message, headers=headers)
+    route = classify_inbound_request(message, headers=post.headers)
     if isinstance(route, InboundLadderRejection):
         return _rejected(request.id, _error_data(route))
-    mismatch = _parameter_mismatch(site, request, headers)
+    mismatch = _parameter_mismatch(post.site, request, post.headers)
     if mismatch is not None:
         return _rejected(request.id, _error_data(mismatch))
     connection = Connection.from_envelope(route.protocol_version, route.client_info, route.client_capabilities)
+    reply = await post.serve(request, connection)
     # At 400 and above the TypeScript clients lose an error's data, which a refused caller needs.
-    return await _respond(
-        visit,
-        lambda send: _serve(site, visit, request, connection, headers, send),
-        as_json=lambda reply: _json(reply.message, status=200 if reply.refused else _status(reply)),
-    )
+    return _json(reply.message, status=200 if reply.refused else _status(reply))
 
 
-async def _answer_handshake(site: Site, visit: Visit, message: Any, headers: Headers) -> Response:
+async def _answer_handshake(post: _Post, message: Any) -> HttpResponse:
     """Answer a request of a version that began with ``initialize`` (2025-03-26 to 2025-11-25)."""
     if isinstance(message, list):
-        return await _answer_batch(site, visit, message, headers)
-    if _is_notification(message) or _is_response(message):
+        return await _answer_batch(post, message)
+    if _is_notification(message):
+        return HttpResponse(status=202)
+    if _is_response(message):
+        await sync_to_async(answer)(post.visit.caller, post.site.name, message)
         return HttpResponse(status=202)
     request = _request(message)
     if request is None:
         return _rejected(None, _NOT_ONE_REQUEST)
-    connection = _connection(request, headers)
-    response = await _respond(
-        visit,
-        lambda send: _serve(site, visit, request, connection, headers, send),
-        as_json=lambda reply: _json(reply.message, status=200),
-    )
-    if request.method == "initialize" and connection.client_params is not None:
+    if request.method == "initialize":
+        return await _answer_initialize(post, request)
+    reply = await post.serve(request, post.connection(), ask=post.ask if post.outlet.is_live else None)
+    return _json(reply.message, status=200)
+
+
+async def _answer_initialize(post: _Post, request: JSONRPCRequest) -> HttpResponse:
+    connection = Connection.from_envelope(LATEST_HANDSHAKE_VERSION, None, None)
+    reply = await post.serve(request, connection)
+    response = _json(reply.message, status=200)
+    if reply.error_code is None:
         response[SESSION_HEADER] = session_id(connection)
     return response
 
 
-async def _answer_batch(site: Site, visit: Visit, messages: list[Any], headers: Headers) -> Response:
+async def _answer_batch(post: _Post, messages: list[Any]) -> HttpResponse:
     """Answer several messages at once, one after the other, which 2025-03-26 alone knows."""
-    connection = connection_of(headers.get(SESSION_HEADER.lower()), headers.get(MCP_PROTOCOL_VERSION_HEADER))
+    connection = post.connection()
     if connection.protocol_version != VERSION_WITH_BATCHES or not messages:
         return _rejected(None, _NOT_ONE_REQUEST)
+    alone = replace(post, outlet=no_outlet())
     replies = []
     for message in messages:
         if _is_notification(message) or _is_response(message):
@@ -173,45 +220,8 @@ async def _answer_batch(site: Site, visit: Visit, messages: list[Any], headers: 
         if request is None or request.method == "initialize":
             replies.append(error_reply(None if request is None else request.id, _NOT_IN_A_BATCH).message)
         else:
-            replies.append((await _serve(site, visit, request, connection, headers, drop)).message)
+            replies.append((await alone.serve(request, connection)).message)
     return _json(replies, status=200) if replies else HttpResponse(status=202)
-
-
-def _connection(request: JSONRPCRequest, headers: Headers) -> Connection:
-    if request.method == "initialize":
-        return Connection.from_envelope(LATEST_HANDSHAKE_VERSION, None, None)
-    return connection_of(headers.get(SESSION_HEADER.lower()), headers.get(MCP_PROTOCOL_VERSION_HEADER))
-
-
-async def _serve(
-    site: Site, visit: Visit, request: JSONRPCRequest, connection: Connection, headers: Headers, send: Send
-) -> Reply:
-    return await serve(
-        site,
-        visit,
-        request_id=request.id,
-        method=request.method,
-        params=request.params,
-        connection=connection,
-        transport=TransportContext(kind="streamable-http", can_send_request=False, headers=headers),
-        send=send,
-    )
-
-
-async def _respond(
-    visit: Visit, serving: Callable[[Send], Awaitable[Reply]], *, as_json: Callable[[Reply], HttpResponse]
-) -> Response:
-    """Answer with one JSON message, unless something is to be sent before it or it takes long."""
-    request = visit.request
-    if request is None or not request.accepts("text/event-stream"):
-        return as_json(await serving(drop))
-    if isinstance(request, ASGIRequest):
-        answering = Answering(serving)
-        first = await begun(answering)
-        return as_json(first) if isinstance(first, Reply) else event_stream(Events(answering, first))
-    messages: list[JSON] = []
-    reply = await serving(messages.append)
-    return whole_stream([*messages, reply.message]) if messages else as_json(reply)
 
 
 def _parameter_mismatch(site: Site, request: JSONRPCRequest, headers: Headers) -> InboundLadderRejection | None:

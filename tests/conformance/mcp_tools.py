@@ -121,7 +121,7 @@ def test_logging_tool(ctx: ToolContext) -> str:
 
 @tool
 def test_x_mcp_header(
-    region: Annotated[str, Field(json_schema_extra={"x-mcp-header": "Region"})] = "",
+    region: Annotated[str, Field(json_schema_extra={"x-mcp-header": "Region"})] = "",  # noqa: PT028
 ) -> str:
     """Take an argument that is mirrored in a header."""
     return f"Region: {region}"
@@ -239,3 +239,55 @@ def _content(ctx: ToolContext, name: str) -> dict[str, Any]:
     answer = _answers(ctx).get(name)
     content = answer.get("content") if isinstance(answer, dict) else None
     return content if isinstance(content, dict) else {}
+
+
+@tool
+def test_sampling(ctx: ToolContext, prompt: str) -> Answer:
+    """Ask the client's model, in mid-call."""
+    if not _answered(ctx, "answer"):
+        return InputRequiredResult(input_requests={"answer": sample(prompt)})
+    return f"LLM response: {_answers(ctx)['answer']['content']['text']}"
+
+
+@tool
+def test_elicitation(ctx: ToolContext, message: str) -> Answer:
+    """Ask the person, in mid-call."""
+    username = {"type": "string", "description": "The name of the user"}
+    email = {"type": "string", "description": "The address of the user"}
+    return _elicited(ctx, elicit(message, username=username, email=email))
+
+
+@tool
+def test_elicitation_sep1034_defaults(ctx: ToolContext) -> Answer:
+    """Ask with defaults."""
+    question = elicit(
+        "Please check your details",
+        name={"type": "string", "default": "John Doe"},
+        age={"type": "integer", "default": 30},
+        score={"type": "number", "default": 95.5},
+        status={"type": "string", "enum": ["active", "inactive", "pending"], "default": "active"},
+        verified={"type": "boolean", "default": True},
+    )
+    return _elicited(ctx, question)
+
+
+@tool
+def test_elicitation_sep1330_enums(ctx: ToolContext) -> Answer:
+    """Ask for choices."""
+    names = ["one", "two", "three"]
+    titled = [{"const": name, "title": name.title()} for name in names]
+    question = elicit(
+        "Please choose",
+        untitledSingle={"type": "string", "enum": names},
+        titledSingle={"type": "string", "oneOf": titled},
+        legacyEnum={"type": "string", "enum": names, "enumNames": [name.title() for name in names]},
+        untitledMulti={"type": "array", "items": {"type": "string", "enum": names}},
+        titledMulti={"type": "array", "items": {"anyOf": titled}},
+    )
+    return _elicited(ctx, question)
+
+
+def _elicited(ctx: ToolContext, question: ElicitRequest) -> Answer:
+    if not _answered(ctx, "details"):
+        return InputRequiredResult(input_requests={"details": question})
+    return f"User response: {json.dumps(_answers(ctx)['details'])}"
