@@ -22,7 +22,7 @@ from .calls import ToolCall, UnknownTool, perform
 from .continuations import ask, require_capabilities, state_boundary
 from .idempotency.outcomes import Outcome, Reason, Refused
 from .registry import Site
-from .reports import Reports
+from .reports import Reports, set_level
 from .states import Ending
 from .tools import Tool
 
@@ -41,11 +41,13 @@ class Visit:
     Attributes:
         caller: Who is calling.
         request: The HTTP request, if it came over HTTP.
+        session: What names the client's session, in the handshake versions.
         structured_null: Whether the result has a ``structuredContent`` of null, which the SDK's models lose.
     """
 
     caller: Caller
     request: HttpRequest | None
+    session: str | None = None
     structured_null: bool = False
 
 
@@ -94,6 +96,10 @@ def get_server(site: Site) -> Server[Visit]:
             raise RefusedError(refused, call.key) from refused
         return _result(outcome, ctx)
 
+    async def set_logging_level(ctx: Context, params: mcp_types.SetLevelRequestParams) -> mcp_types.EmptyResult:
+        await set_level(params.level, ctx)
+        return mcp_types.EmptyResult()
+
     def input_schema(name: str) -> Mapping[str, Any] | None:
         tool = site.get_tool(name)
         return None if tool is None else tool.arguments.schema
@@ -107,6 +113,7 @@ def get_server(site: Site) -> Server[Visit]:
         on_list_tools=list_tools,
         on_call_tool=call_tool,
     )
+    server.add_request_handler("logging/setLevel", mcp_types.SetLevelRequestParams, set_logging_level)
     server.middleware += [_keep_structured_null, _advertise, require_capabilities, state_boundary(site)]
     return server
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 from typing import Any, get_args
 
+from asgiref.sync import sync_to_async
 from mcp.server import ServerRequestContext
 from mcp_types import (
     LOG_LEVEL_META_KEY,
@@ -22,6 +23,9 @@ from mcp_types import (
     LoggingMessageNotificationParams,
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from .idempotency.keys import digest
+from .shared import get_shared_cache
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +38,6 @@ class Reports:
 
     def __init__(self, ctx: ServerRequestContext[Any, Any]) -> None:
         self._ctx = ctx
-        self._levels = _wanted_levels(ctx.protocol_version, ctx.meta)
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[Callable[[], Awaitable[None]]] = deque()
         self._sender: asyncio.Task[None] | None = None
@@ -46,10 +49,12 @@ class Reports:
 
     def log(self, level: LoggingLevel, data: Any, name: str | None) -> None:
         """Send a log message, if the client asked for its level."""
-        if level in self._levels:
-            params = LoggingMessageNotificationParams(level=level, data=data, logger=name)
-            message = LoggingMessageNotification(params=params)
-            self._send(partial(self._ctx.session.send_notification, message, self._ctx.request_id))
+        params = LoggingMessageNotificationParams(level=level, data=data, logger=name)
+        self._send(partial(self._log, LoggingMessageNotification(params=params)))
+
+    async def _log(self, message: LoggingMessageNotification) -> None:
+        if message.params.level in await _wanted_levels(self._ctx):
+            await self._ctx.session.send_notification(message, self._ctx.request_id)
 
     async def sent(self) -> None:
         """Wait until all reports made so far are on their way, so that the result comes after them."""
@@ -79,9 +84,29 @@ class Reports:
                 logger.debug("A report could not be sent.", exc_info=True)
 
 
-def _wanted_levels(version: str, meta: Mapping[str, Any] | None) -> tuple[LoggingLevel, ...]:
-    """The levels that the request asks for: since 2026-07-28 each one says so itself, and before all are sent."""
-    if version not in MODERN_PROTOCOL_VERSIONS:
-        return LEVELS
-    level = (meta or {}).get(LOG_LEVEL_META_KEY)
-    return LEVELS[LEVELS.index(level) :] if level in LEVELS else ()
+async def set_level(level: LoggingLevel, ctx: ServerRequestContext[Any, Any]) -> None:
+    """Remember the level from which on the client of a session wants log messages (before 2026-07-28)."""
+    session = ctx.lifespan_context.session
+    if session is not None:
+        await sync_to_async(get_shared_cache().set)(_name(session), level, _SECONDS)
+
+
+_SECONDS = 24 * 60 * 60
+
+
+async def _wanted_levels(ctx: ServerRequestContext[Any, Any]) -> tuple[LoggingLevel, ...]:
+    """The levels that a client asks for: since 2026-07-28 in each request, before for its session, or else all."""
+    if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
+        level = (ctx.meta or {}).get(LOG_LEVEL_META_KEY)
+        return _from(level) if level in LEVELS else ()
+    session = ctx.lifespan_context.session
+    level = None if session is None else await sync_to_async(get_shared_cache().get)(_name(session))
+    return LEVELS if level is None else _from(level)
+
+
+def _from(level: LoggingLevel) -> tuple[LoggingLevel, ...]:
+    return LEVELS[LEVELS.index(level) :]
+
+
+def _name(session: str) -> str:
+    return f"mcp-idem:level:{digest(session)}"

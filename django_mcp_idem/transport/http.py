@@ -97,7 +97,8 @@ async def _answer(site: Site, request: HttpRequest, outlet: Outlet) -> HttpRespo
         message = jsontext.parse(body)
     except jsontext.ParseError as error:
         return _rejected(None, ErrorData(code=PARSE_ERROR, message=f"The body is not valid JSON: {error}"))
-    post = _Post(site=site, visit=Visit(caller=caller, request=request), headers=headers, outlet=outlet)
+    visit = Visit(caller=caller, request=request, session=headers.get(SESSION_HEADER.lower()))
+    post = _Post(site=site, visit=visit, headers=headers, outlet=outlet)
     if _is_of_a_handshake_version(message, headers):
         return await _answer_handshake(post, message)
     return await _answer_modern(post, message)

@@ -1,7 +1,7 @@
 """Questions to the client in mid-call, as the handshake versions ask them: on the stream of the call.
 
-The client sends the answer in a request of its own, which may reach another process. So it is left in the cache that
-the processes share, under an identifier that nobody can guess, for the process that asks.
+The client sends the answer in a request of its own, which may reach another process. So it is left in the shared
+cache, under an identifier that nobody can guess, for the process that asks.
 """
 
 from __future__ import annotations
@@ -9,19 +9,15 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Mapping
-from functools import cache
 from typing import Any
 
 from asgiref.sync import sync_to_async
-from django.core.cache import caches
-from django.core.cache.backends.base import BaseCache
-from django.core.cache.backends.locmem import LocMemCache
 from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR, REQUEST_TIMEOUT
 
 from ..auth.callers import Caller
-from ..conf import get_settings
 from ..idempotency.keys import digest
+from ..shared import get_shared_cache
 from .exchange import JSON, Outlet
 
 _PREFIX = "mcp-idem-"
@@ -48,7 +44,7 @@ class Question:
         Raises:
             MCPError: The client answered with an error, went away, or did not answer in time.
         """
-        store = _store()
+        store = get_shared_cache()
         await sync_to_async(store.set)(self._name, _UNANSWERED, seconds)
         try:
             outlet.send({"jsonrpc": "2.0", "id": self.id, "method": method, "params": dict(params or {})})
@@ -67,7 +63,7 @@ class Question:
 def answer(caller: Caller, endpoint: str, message: JSON) -> None:
     """Leave an answer for the process that asked. One that nobody asked for is dropped."""
     name = _name(caller, endpoint, str(message.get("id")))
-    store = _store()
+    store = get_shared_cache()
     if store.get(name) == _UNANSWERED:
         store.set(name, message, _SECONDS_TO_FETCH)
 
@@ -89,13 +85,3 @@ def _name(caller: Caller, endpoint: str, question_id: str) -> str:
     # Only the caller that was asked can answer.
     scope = "" if caller.is_anonymous else caller.scope(endpoint).digest
     return f"mcp-idem:question:{digest(endpoint, scope, question_id)}"
-
-
-def _store() -> BaseCache:
-    alias = get_settings().LOCK_CACHE
-    return _of_this_process() if alias is None else caches[alias]
-
-
-@cache
-def _of_this_process() -> BaseCache:
-    return LocMemCache("django_mcp_idem", {"OPTIONS": {"MAX_ENTRIES": 10_000}})

@@ -162,3 +162,20 @@ def test_a_response_that_is_never_begun_leaves_no_call_behind() -> None:
         await asyncio.wait_for(cancelled.wait(), timeout=10)
 
     run(scenario)
+
+
+@pytest.mark.parametrize("version", wire.HANDSHAKE)
+def test_a_session_gets_log_messages_from_the_level_on_that_it_set(version: str) -> None:
+    async def scenario() -> None:
+        for session, level in (("one", "warning"), ("two", "error")):
+            headers = {**wire.headers("t", "logging/setLevel", None, version), "Mcp-Session-Id": session}
+            answered = await post(wire.message("logging/setLevel", {"level": level}), headers)
+            assert json.loads(await read(answered))["result"] == {}
+        body, headers = request("reports", None, version)
+        warned = await post(body, {**headers, "Mcp-Session-Id": "one"})
+        silent = await post(body, {**headers, "Mcp-Session-Id": "two"})
+        *reports, _ = events(await read(warned))
+        assert [report["params"] for report in reports] == LOG[1:]
+        assert silent.headers["Content-Type"] == "application/json"
+
+    run(scenario)
