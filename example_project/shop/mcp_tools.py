@@ -62,6 +62,7 @@ def charge_payment(ctx: ToolContext, amount: int, currency: Currency) -> Receipt
 def slow_charge(ctx: ToolContext, amount: int, seconds: Seconds) -> Receipt:
     """Charge the signed-in customer in EUR, then take some seconds before the transaction ends."""
     receipt = _charge(ctx, amount, "EUR")
+    ctx.report_progress(1, 2, "charged")
     time.sleep(seconds)
     return receipt
 
@@ -73,17 +74,19 @@ def send_receipt(email: Email, payment_id: int) -> Sent:
 
 
 @tool
-def slow_notify(email: Email, seconds: Seconds) -> Sent:
+def slow_notify(ctx: ToolContext, email: Email, seconds: Seconds) -> Sent:
     """Send a notice by mail, then take some seconds before answering."""
     sent = Sent(notification_id=gateway.send("notice", email))
+    ctx.report_progress(1, 2, "sent")
     time.sleep(seconds)
     return sent
 
 
 @tool
-async def async_notify(email: Email, seconds: Seconds) -> Sent:
+async def async_notify(ctx: ToolContext, email: Email, seconds: Seconds) -> Sent:
     """Send a notice by mail, then take some seconds before answering, without holding a thread."""
     sent = Sent(notification_id=await sync_to_async(gateway.send)("notice", email))
+    ctx.report_progress(1, 2, "sent")
     await asyncio.sleep(seconds)
     return sent
 
