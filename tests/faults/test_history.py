@@ -458,6 +458,7 @@ def _use_redis(*, there: bool = True) -> None:
     _redis_settings.append(changed)
 
 
+@pytest.mark.timeout(120 + 5 * HISTORIES)
 @pytest.mark.django_db(transaction=True)
 def test_any_history_keeps_every_promise(settings: Any) -> None:
     """R05 to R07, R12, R18, R19, R23 to R28"""
@@ -473,6 +474,7 @@ def test_any_history_keeps_every_promise(settings: Any) -> None:
                 max_examples=HISTORIES,
                 stateful_step_count=30,
                 deadline=None,
+                # Not shrunk: that takes minutes, and the steps of the one that failed are printed.
                 phases=[hypothesis.Phase.generate],
                 suppress_health_check=list(HealthCheck),
             ),
