@@ -104,5 +104,7 @@ def _steps() -> list[tuple[type, str, Callable[..., str]]]:
 
 def name_of_statement(sql: str) -> str:
     """Verb and table of a statement; of one without a table, its beginning."""
+    # On the wire MariaDB's statements can have limits before them.
+    sql = re.sub(r"^SET STATEMENT .*? FOR ", "", sql)
     table = re.search(r"(?:INTO|FROM|UPDATE) [\"`](\w+)", sql)
     return f"{sql.split(maxsplit=1)[0]} {table[1]}" if table else sql[:40]
