@@ -374,3 +374,12 @@ def reports_atomic(ctx: ToolContext) -> str:
 async def reports_async(ctx: ToolContext) -> str:
     await Effect.objects.acreate(label="reported")
     return _report(ctx)
+
+
+@tool(rerun_safe=True)
+def nested(depth: int) -> list[Any]:
+    _effect("nested")
+    value: list[Any] = []
+    for _ in range(depth - 1):
+        value = [value]
+    return value
