@@ -76,7 +76,7 @@ def execute_on_server(sql: str, parameters: Sequence[object] = (), *, url: str |
     """
     database = database_at(url or database_url())
     # Not by its cursor(): pytest-django forbids that outside of tests that ask for a database.
-    autocommit = {} if database.vendor == "sqlite" else {"autocommit": True}
+    autocommit = {"isolation_level": None} if database.vendor == "sqlite" else {"autocommit": True}
     connection = database.get_new_connection({**database.get_connection_params(), **autocommit})
     try:
         cursor = connection.cursor()

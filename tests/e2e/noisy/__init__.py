@@ -1,0 +1,1 @@
+"""An app whose tools print, and wait until they are cancelled."""
