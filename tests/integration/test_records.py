@@ -25,7 +25,7 @@ from tests.threads import elsewhere
 pytestmark = pytest.mark.django_db
 
 OUTCOME = Outcome(Ending.RESULT, "{}")
-LATER = timedelta(minutes=1)
+LATER = timedelta(days=1)
 
 
 def claim_of(record: IdempotencyRecord) -> Claim:
