@@ -324,7 +324,10 @@ class Histories(RuleBasedStateMachine):
         self.pass_time(random.choice([LEASE, RETENTION, UNKNOWN_RETENTION]))
 
     def pass_time(self, time: timedelta) -> None:
-        IdempotencyRecord.objects.update(lease_until=F("lease_until") - time, expires_at=F("expires_at") - time)
+        committed = IdempotencyRecord.objects.filter(
+            pk__in=list(IdempotencyRecord.objects.values_list("pk", flat=True))
+        )
+        committed.update(lease_until=F("lease_until") - time, expires_at=F("expires_at") - time)
         _flush_redis()
         alive = {running for running in self.running if not running.paused}
         leases = [lease for lease in get_heartbeat().in_flight() if _is_of(lease, alive)]
@@ -332,9 +335,9 @@ class Histories(RuleBasedStateMachine):
         for key in self.keys.values():
             key.age += time
             if key.state is State.RUNNING:
-                committed = key.owner is not None and (key.owner.tool == "mail" or _claims_are_committed())
+                is_seen = key.owner is not None and (key.owner.tool == "mail" or _claims_are_committed())
                 # A lease that is over and nobody's yet can still be renewed.
-                key.lapsed = committed and key.owner not in alive
+                key.lapsed = is_seen and key.owner not in alive
             elif key.state is not None and key.age >= (RETENTION if key.state is State.DONE else UNKNOWN_RETENTION):
                 key.state = None
 

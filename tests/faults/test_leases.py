@@ -151,7 +151,7 @@ def test_a_heartbeat_passes_over_what_is_locked_and_waits_for_nobody(user: User,
     def hold_the_first_and_run_another() -> None:
         during[:] = [outlive_the_others_lease]
         with transaction.atomic():
-            first = IdempotencyRecord.objects.select_for_update().get()
+            first = IdempotencyRecord.objects.select_for_update().get(pk=IdempotencyRecord.objects.get().pk)
             elsewhere(lambda: client.call_tool("external", {"label": "b"}, key="other"))
             assert IdempotencyRecord.objects.get(pk=first.pk).lease_until == first.lease_until
 
