@@ -93,3 +93,24 @@ class ToolContext:
                 "and the service would be called twice. Call it from a tool that is not atomic."
             )
         return str(UUID(hex=digest(self.seed, label)[:32]))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RequestContext:
+    """The request that a prompt, a resource or a completion answers; injected where a parameter is annotated with it.
+
+    What these do leaves no record: they have no attempt, no lease to lose and no key to pass on, as a
+    ``ToolContext`` has.
+
+    Attributes:
+        user: Who is calling.
+        request: The HTTP request, ``None`` where it did not come over HTTP.
+        input_responses: The answers to an earlier ``InputRequiredResult`` of the same prompt or resource, by their
+            names.
+        request_state: What that result asked to have sent back.
+    """
+
+    user: AbstractBaseUser | AnonymousUser
+    request: HttpRequest | None
+    input_responses: Mapping[str, Any] | None = None
+    request_state: str | None = None

@@ -1,18 +1,23 @@
-"""A site: the tools of one endpoint, and the URL patterns that serve them."""
+"""A site: the tools, prompts and resources of one endpoint, and the URL patterns that serve them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import cached_property
 from typing import Any, Literal, TypeVar, cast, overload
 
 from django.core.exceptions import ImproperlyConfigured
 from django.urls import URLPattern
+from mcp_types import Annotations, Icon
 
+from .entries import Entry, read_icons
+from .prompts import Prompt, make_prompt
+from .resources import Resource, check_ttl, make_resource
 from .tools import Tool, make_tool
 
 F = TypeVar("F", bound=Callable[..., Any])
+E = TypeVar("E", bound=Entry)
 
 
 class SiteURLs:
@@ -29,7 +34,7 @@ class SiteURLs:
 
 
 class Site(tuple[Sequence[URLPattern], str, str]):
-    """One MCP endpoint: its tools, and what ``path("mcp", site)`` takes.
+    """One MCP endpoint: its tools, prompts and resources, and what ``path("mcp", site)`` takes.
 
     To ``path()`` a site is an include, so that the endpoint answers with and without a trailing slash and never with a
     redirect, which would lose the POST. ``reverse("mcp:endpoint")`` names it, with the site's name as its instance
@@ -39,14 +44,34 @@ class Site(tuple[Sequence[URLPattern], str, str]):
         name: Identifies the endpoint to clients, and is part of every scope: change it and no retry finds its record.
         title: What people see.
         instructions: What the model is told of the endpoint as a whole.
+        icons: Pictures for people.
+        page_size: How many entries of a list are answered at once.
+        list_ttl: How long a client may use a list without asking again.
     """
 
     name: str
     title: str | None
     instructions: str | None
+    icons: tuple[Icon, ...]
+    page_size: int
+    list_ttl: timedelta
     _tools: dict[str, Tool]
+    _prompts: dict[str, Prompt]
+    _resources: dict[str, Resource]
 
-    def __new__(cls, name: str, *, title: str | None = None, instructions: str | None = None) -> Site:
+    def __new__(
+        cls,
+        name: str,
+        *,
+        title: str | None = None,
+        instructions: str | None = None,
+        icons: Sequence[Icon] = (),
+        page_size: int = 100,
+        list_ttl: timedelta = timedelta(0),
+    ) -> Site:
+        if not isinstance(page_size, int) or page_size < 1:
+            raise ImproperlyConfigured(f"Site {name!r}: page_size is {page_size!r}; it must be a number from 1.")
+        check_ttl(list_ttl, label=f"Site {name!r}")
         urls = SiteURLs()
         # The resolver reads the patterns off an attribute of what it is given, as it does of a module.
         self = super().__new__(cls, (cast("Sequence[URLPattern]", urls), "mcp", name))
@@ -54,7 +79,12 @@ class Site(tuple[Sequence[URLPattern], str, str]):
         self.name = name
         self.title = title
         self.instructions = instructions
+        self.icons = read_icons(icons, label=f"Site {name!r}")
+        self.page_size = page_size
+        self.list_ttl = list_ttl
         self._tools = {}
+        self._prompts = {}
+        self._resources = {}
         _sites.setdefault(name, self)
         return self
 
@@ -76,6 +106,29 @@ class Site(tuple[Sequence[URLPattern], str, str]):
         """The tool called ``name``, if there is one."""
         return self._tools.get(name)
 
+    @property
+    def prompts(self) -> Sequence[Prompt]:
+        """The registered prompts, in the order of their registration."""
+        return tuple(self._prompts.values())
+
+    def get_prompt(self, name: str) -> Prompt | None:
+        """The prompt called ``name``, if there is one."""
+        return self._prompts.get(name)
+
+    @property
+    def resources(self) -> Sequence[Resource]:
+        """The registered resources with a URI of their own, in the order of their registration."""
+        return tuple(resource for resource in self._resources.values() if resource.template is None)
+
+    @property
+    def templates(self) -> Sequence[Resource]:
+        """The registered templates of resources, in the order of their registration."""
+        return tuple(resource for resource in self._resources.values() if resource.template is not None)
+
+    def get_resource(self, uri: str) -> Resource | None:
+        """The resource or the template that was registered with exactly this URI, if there is one."""
+        return self._resources.get(uri)
+
     @overload
     def tool(self, function: F, /) -> F: ...
 
@@ -88,6 +141,8 @@ class Site(tuple[Sequence[URLPattern], str, str]):
         title: str | None = None,
         description: str | None = None,
         permission: str | Sequence[str] = (),
+        icons: Sequence[Icon] = (),
+        meta: Mapping[str, Any] | None = None,
         atomic: bool = False,
         read_only: bool = False,
         rerun_safe: bool = False,
@@ -108,6 +163,8 @@ class Site(tuple[Sequence[URLPattern], str, str]):
             title: What people see.
             description: What the model reads; the docstring if not given.
             permission: A Django permission, or several, that the caller must have. Without them the tool is hidden.
+            icons: Pictures for people.
+            meta: What clients find in its ``_meta``: a JSON object.
             atomic: All its writes go to the record's database: body and record are one transaction, and a call that
                 was interrupted is run again, exactly once in effect.
             read_only: It changes nothing, and is run again after an interruption. Clients are told.
@@ -127,20 +184,123 @@ class Site(tuple[Sequence[URLPattern], str, str]):
             ImproperlyConfigured: The words contradict each other, the function's parameters do not make a schema, or
                 there is a tool of that name.
         """
-        if function is not None:
-            self._register(make_tool(function, **words))
-            return function
 
         def register(function: F) -> F:
-            self._register(make_tool(function, **words))
+            self._register(self._tools, make_tool(function, **words), kind="tool named")
+            return function
+
+        return register if function is None else register(function)
+
+    @overload
+    def prompt(self, function: F, /) -> F: ...
+
+    @overload
+    def prompt(
+        self,
+        /,
+        *,
+        name: str | None = None,
+        title: str | None = None,
+        description: str | None = None,
+        permission: str | Sequence[str] = (),
+        icons: Sequence[Icon] = (),
+        meta: Mapping[str, Any] | None = None,
+        completions: Mapping[str, Callable[..., Any]] | None = None,
+    ) -> Callable[[F], F]: ...
+
+    def prompt(self, function: Any = None, /, **words: Any) -> Any:
+        """Register a function as a prompt: ``@prompt`` or ``@prompt(...)``. The function itself is left as it is.
+
+        It returns a string, a content block or a ``PromptMessage``, or a list of these; strings and blocks are said by
+        the user. Its parameters are the arguments that people fill in, and are made of texts.
+
+        Args:
+            name: What it is called by; the function's name if not given.
+            title: What people see.
+            description: What it is for; the docstring if not given.
+            permission: A Django permission, or several, that the caller must have. Without them the prompt is hidden.
+            icons: Pictures for people.
+            meta: What clients find in its ``_meta``: a JSON object.
+            completions: For an argument, the function that completes it. It takes what was typed and returns strings;
+                after that, parameters with a default take other arguments by their names.
+
+        Raises:
+            ImproperlyConfigured: A word is not what it has to be, a parameter cannot be made of a text, or there is a
+                prompt of that name.
+        """
+
+        def register(function: F) -> F:
+            self._register(self._prompts, make_prompt(function, **words), kind="prompt named")
+            return function
+
+        return register if function is None else register(function)
+
+    def resource(
+        self,
+        uri: str,
+        /,
+        *,
+        name: str | None = None,
+        title: str | None = None,
+        description: str | None = None,
+        mime_type: str | None = None,
+        size: int | None = None,
+        permission: str | Sequence[str] = (),
+        icons: Sequence[Icon] = (),
+        annotations: Annotations | None = None,
+        meta: Mapping[str, Any] | None = None,
+        ttl: timedelta = timedelta(0),
+        completions: Mapping[str, Callable[..., Any]] | None = None,
+    ) -> Callable[[F], F]:
+        """Register a function as a resource: ``@resource("shop://terms")``. The function itself is left as it is.
+
+        With variables, as in ``@resource("shop://orders/{number}")``, it is a template of resources, and the function
+        takes the variables as its parameters. It returns text, bytes, any value that JSON has, or the SDK's contents.
+
+        Args:
+            uri: Its URI, or a URI template (RFC 6570).
+            name: What programs call it; the function's name if not given.
+            title: What people see.
+            description: What it is; the docstring if not given.
+            mime_type: The type of its contents; if not given, what was returned tells.
+            size: The length of its contents in bytes. Not for templates.
+            permission: A Django permission, or several, that the caller must have. Without them it is hidden.
+            icons: Pictures for people.
+            annotations: Hints for clients: for whom it is, how important, when it changed.
+            meta: What clients find in its ``_meta``: a JSON object.
+            ttl: How long a client may use what it read without asking again.
+            completions: For a variable, the function that completes it; see ``prompt``.
+
+        Raises:
+            ImproperlyConfigured: The URI is none, a word is not what it has to be, the function does not take the
+                variables, or there is a resource of that URI.
+        """
+
+        def register(function: F) -> F:
+            made = make_resource(
+                uri,
+                function,
+                name=name,
+                title=title,
+                description=description,
+                mime_type=mime_type,
+                size=size,
+                permission=permission,
+                icons=icons,
+                annotations=annotations,
+                meta=meta,
+                ttl=ttl,
+                completions=completions,
+            )
+            self._register(self._resources, made, kind="resource at")
             return function
 
         return register
 
-    def _register(self, tool: Tool) -> None:
-        if tool.name in self._tools:
-            raise ImproperlyConfigured(f"Site {self.name!r} already has a tool named {tool.name!r}.")
-        self._tools[tool.name] = tool
+    def _register(self, entries: dict[str, E], entry: E, *, kind: str) -> None:
+        if entry.identity in entries:
+            raise ImproperlyConfigured(f"Site {self.name!r} already has a {kind} {entry.identity!r}.")
+        entries[entry.identity] = entry
 
 
 _sites: dict[str, Site] = {}

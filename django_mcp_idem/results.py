@@ -64,7 +64,7 @@ class Returns:
         if (blocks := _blocks(value)) is not None:
             return _complete(blocks)
         if self._adapter is None:
-            return _complete([] if value in (None, [], ()) else [_text(_plain(value))])
+            return _complete([] if value in (None, [], ()) else [_text(as_json(value))])
         plain = _written_by(self._adapter, value)
         return _complete([_text(plain)]) | {"structuredContent": plain}
 
@@ -84,6 +84,15 @@ def outcome_of(result: JSON) -> Outcome:
     return Outcome(ending, jsontext.write(result).decode())
 
 
+def as_json(value: Any) -> Any:
+    """The JSON form of a value of no declared type.
+
+    Raises:
+        ValueError: It has none. A NaN is left in it, for ``jsontext.write`` to refuse.
+    """
+    return to_jsonable_python(value, by_alias=True, inf_nan_mode="constants")
+
+
 def _complete(content: list[JSON]) -> JSON:
     return {"resultType": "complete", "content": content, "isError": False}
 
@@ -92,7 +101,7 @@ def _finished(result: CallToolResult | InputRequiredResult) -> JSON:
     dumped = _dump(result)
     if isinstance(result, CallToolResult) and "structured_content" in result.model_fields_set:
         # A null is a result too, and exclude_none would lose it.
-        dumped["structuredContent"] = _plain(result.structured_content)
+        dumped["structuredContent"] = as_json(result.structured_content)
     return dumped
 
 
@@ -122,10 +131,6 @@ def _refuse_nan(value: Any) -> None:
     elif isinstance(value, list | tuple | set | frozenset):
         for item in value:
             _refuse_nan(item)
-
-
-def _plain(value: Any) -> Any:
-    return to_jsonable_python(value, by_alias=True, inf_nan_mode="constants")
 
 
 def _text(value: Any) -> JSON:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -18,7 +18,7 @@ REFUSAL_LENGTH = 500
 
 
 class InvalidArguments(ValueError):
-    """The arguments do not fit the tool's schema. The message tells the model what to mend."""
+    """The arguments do not fit the function's parameters. The message tells the model what to mend."""
 
 
 class Arguments:
@@ -61,8 +61,11 @@ class Arguments:
         if (error := best_match(self._validator.iter_errors(arguments))) is not None:
             where = ".".join(map(str, error.absolute_path))
             raise InvalidArguments(_shortened(f"{where}: {error.message}" if where else error.message))
+        return self._converted(self._whole_numbers(arguments))
+
+    def _converted(self, arguments: Mapping[str, Any]) -> JSON:
         try:
-            bound = self._model.model_validate(self._whole_numbers(arguments), by_alias=True, by_name=False)
+            bound = self._model.model_validate(arguments, by_alias=True, by_name=False)
         except ValidationError as invalid:
             first = invalid.errors(include_url=False, include_context=False)[0]
             where = ".".join(map(str, first["loc"]))
@@ -77,6 +80,48 @@ class Arguments:
             if isinstance(sent.get(name), float):
                 sent[name] = int(Decimal(repr(sent[name])))
         return sent
+
+
+class TextArguments(Arguments):
+    """The parameters of a function whose arguments are texts, which is all that a prompt or a URI is given.
+
+    A text is converted as pydantic does it: ``"5"`` to an integer, ``"2026-07-28"`` to a date.
+    """
+
+    def __init__(self, parameters: Mapping[str, inspect.Parameter], *, lists: Collection[str] = ()) -> None:
+        """
+        Args:
+            parameters: As in ``Arguments``.
+            lists: Names of those that are given a list of texts.
+
+        Raises:
+            TypeError: A parameter can never be given what it takes, or as in ``Arguments``.
+            PydanticUserError: An annotation has no JSON schema.
+        """
+        super().__init__(parameters)
+        for name, part in self.schema.get("properties", {}).items():
+            kind = self._definition(part).get("type")
+            if name in lists and kind != "array":
+                raise TypeError(f"Parameter {name!r} is given a list of texts: write list[str].")
+            if name not in lists and kind in ("array", "object"):
+                raise TypeError(f"Parameter {name!r} is given a text, from which its type cannot be made.")
+
+    @property
+    def names(self) -> Collection[str]:
+        """The names of the parameters, in their order."""
+        return self._names.values()
+
+    def bind(self, arguments: Mapping[str, Any]) -> JSON:
+        """The keyword arguments for the function.
+
+        Raises:
+            InvalidArguments: One is missing or unknown, or does not convert.
+        """
+        return self._converted(arguments)
+
+    def _definition(self, part: JSON) -> JSON:
+        reference = part.get("$ref")
+        return part if reference is None else self.schema["$defs"][reference.removeprefix("#/$defs/")]
 
 
 def output_schema(adapter: TypeAdapter[Any]) -> JSON:
@@ -108,7 +153,7 @@ def _root(schema: JSON) -> JSON:
 
 def _check(parameter: inspect.Parameter) -> None:
     if parameter.annotation is inspect.Parameter.empty:
-        raise TypeError(f"Parameter {parameter.name!r} needs a type hint: it becomes part of the tool's schema.")
+        raise TypeError(f"Parameter {parameter.name!r} needs a type hint: it becomes part of the schema.")
     if isinstance(parameter.default, FieldInfo):
         # Left out by the caller, it would reach the function as it stands there.
         raise TypeError(f"Parameter {parameter.name!r} has a Field as its default: write Annotated[..., Field(...)].")

@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 import inspect
-import types
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
+from typing import Any, Literal
 
 from asgiref.sync import async_to_sync, iscoroutinefunction
 from django.core.exceptions import ImproperlyConfigured
-from mcp_types import ToolAnnotations
+from mcp_types import Icon, ToolAnnotations
 from pydantic import PydanticUserError
 
 from .context import ToolContext
+from .entries import Entry, check_name, read_description, read_icons, read_meta, read_permissions
 from .idempotency.policy import Effects, Policy
 from .results import Returns
 from .schemas import Arguments
-
-if TYPE_CHECKING:
-    from django.contrib.auth.base_user import AbstractBaseUser
-    from django.contrib.auth.models import AnonymousUser
-
-MAX_NAME_LENGTH = 128
-_NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.")
+from .signatures import check_kinds, context_parameter
 
 
 class ToolError(Exception):
@@ -63,16 +57,12 @@ class Function:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tool:
+class Tool(Entry):
     """A registered tool.
 
     Attributes:
         function: What it runs.
-        name: What it is called by.
-        title: What people see.
-        description: What the model reads.
         annotations: Hints for clients; nothing here acts on them.
-        permissions: What the caller's user must have, all of them.
         policy: What running it twice would do, and how long its records are kept.
         key_required: Whether a call without a key is refused.
         arguments: What it takes.
@@ -81,20 +71,12 @@ class Tool:
     """
 
     function: Function
-    name: str
-    title: str | None
-    description: str
     annotations: ToolAnnotations
-    permissions: tuple[str, ...]
     policy: Policy
     key_required: bool
     arguments: Arguments
     returns: Returns
     probe: Function | None
-
-    def permits(self, user: AbstractBaseUser | AnonymousUser) -> bool:
-        """Whether ``user`` may see and call the tool."""
-        return not self.permissions or bool(getattr(user, "has_perms", _has_none)(self.permissions))
 
 
 def make_tool(
@@ -104,6 +86,8 @@ def make_tool(
     title: str | None = None,
     description: str | None = None,
     permission: str | Sequence[str] = (),
+    icons: Sequence[Icon] = (),
+    meta: Mapping[str, Any] | None = None,
     atomic: bool = False,
     read_only: bool = False,
     rerun_safe: bool = False,
@@ -118,12 +102,13 @@ def make_tool(
     """Make a tool of a function; see ``Site.tool`` for the arguments.
 
     Raises:
-        ImproperlyConfigured: The words contradict each other, or the function's parameters do not make a schema.
+        ImproperlyConfigured: The words contradict each other or are not what they have to be, or the function's
+            parameters do not make a schema.
     """
     if not callable(function):
         raise ImproperlyConfigured(f"{function!r} cannot be a tool: write @tool, or @tool(name=...) above a function.")
     name = getattr(function, "__name__", "") if name is None else name
-    _check_name(name)
+    check_name(name, kind="tool")
     words = [
         word for word, said in {"atomic": atomic, "read_only": read_only, "rerun_safe": rerun_safe}.items() if said
     ]
@@ -141,28 +126,28 @@ def make_tool(
 
     try:
         signature = inspect.signature(function, eval_str=True)
-        _check_kinds(signature)
-        context_parameter = _context_parameter(signature)
-        parameters = {
-            parameter: details for parameter, details in signature.parameters.items() if parameter != context_parameter
-        }
+        check_kinds(signature)
+        context = context_parameter(signature, ToolContext)
+        parameters = {parameter: details for parameter, details in signature.parameters.items() if parameter != context}
         arguments, returns = Arguments(parameters), Returns(_return_annotation(signature))
         probing = None if probe is None else _probe(probe, parameters)
     except (TypeError, NameError, PydanticUserError) as error:
         raise ImproperlyConfigured(f"Tool {name!r} cannot be registered: {error}") from error
 
     return Tool(
-        function=Function(call=function, context_parameter=context_parameter),
+        function=Function(call=function, context_parameter=context),
         name=name,
         title=title,
-        description=inspect.getdoc(function) or "" if description is None else description,
+        description=read_description(function, description),
+        icons=read_icons(icons, label=f"Tool {name!r}"),
+        meta=read_meta(meta, label=f"Tool {name!r}"),
         annotations=ToolAnnotations(
             read_only_hint=read_only or None,
             destructive_hint=destructive,
             idempotent_hint=idempotent,
             open_world_hint=open_world,
         ),
-        permissions=(permission,) if isinstance(permission, str) else tuple(permission),
+        permissions=read_permissions(permission),
         policy=Policy(
             effects=_effects(atomic=atomic, safe=read_only or rerun_safe),
             retention=retention,
@@ -182,10 +167,10 @@ def _probe(function: Callable[..., Any], parameters: Collection[str]) -> Functio
         TypeError: The probe does not take what the tool takes.
     """
     signature = inspect.signature(function, eval_str=True)
-    context_parameter = _context_parameter(signature)
-    if {*signature.parameters} - {context_parameter} != {*parameters}:
+    context = context_parameter(signature, ToolContext)
+    if {*signature.parameters} - {context} != {*parameters}:
         raise TypeError(f"its probe takes {signature}, and not the parameters of the tool.")
-    return Function(call=function, context_parameter=context_parameter)
+    return Function(call=function, context_parameter=context)
 
 
 def _effects(*, atomic: bool, safe: bool) -> Effects:
@@ -194,36 +179,6 @@ def _effects(*, atomic: bool, safe: bool) -> Effects:
     return Effects.RERUN_SAFE if safe else Effects.EXTERNAL
 
 
-def _check_name(name: str) -> None:
-    if not 0 < len(name) <= MAX_NAME_LENGTH or not _NAME_CHARACTERS.issuperset(name):
-        raise ImproperlyConfigured(
-            f"{name!r} cannot name a tool: use 1 to {MAX_NAME_LENGTH} ASCII letters, digits, '_', '-' and '.'."
-        )
-
-
-def _check_kinds(signature: inspect.Signature) -> None:
-    for parameter in signature.parameters.values():
-        if parameter.kind not in (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY):
-            raise TypeError(f"Parameter {parameter} cannot be given by name.")
-
-
-def _context_parameter(signature: inspect.Signature) -> str | None:
-    found = [name for name, parameter in signature.parameters.items() if _is_context(parameter.annotation)]
-    if len(found) > 1:
-        raise TypeError(f"the parameters {', '.join(found)} all take the ToolContext.")
-    return found[0] if found else None
-
-
-def _is_context(annotation: Any) -> bool:
-    if get_origin(annotation) in (Union, types.UnionType):
-        return any(_is_context(arm) for arm in get_args(annotation))
-    return isinstance(annotation, type) and issubclass(annotation, ToolContext)
-
-
 def _return_annotation(signature: inspect.Signature) -> Any:
     annotation = signature.return_annotation
     return None if annotation is inspect.Signature.empty else annotation
-
-
-def _has_none(permissions: Sequence[str]) -> bool:
-    return False

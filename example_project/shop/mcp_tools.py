@@ -1,17 +1,19 @@
-"""The shop's tools, one for each thing that can happen to a call."""
+"""The shop's tools, one for each thing that can happen to a call, and what it has to read."""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from datetime import timedelta
 from typing import Annotated, Any
 
 from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
-from django.db.models import Count, PositiveBigIntegerField, Sum
+from django.db.models import Count, PositiveBigIntegerField, QuerySet, Sum
+from django.shortcuts import get_object_or_404
 from pydantic import BaseModel, Field
 
-from django_mcp_idem import ToolContext, ToolError, tool
+from django_mcp_idem import RequestContext, ToolContext, ToolError, prompt, resource, tool
 
 from . import gateway
 from .models import Notification, Payment
@@ -129,13 +131,38 @@ def staff_report() -> list[Turnover]:
     return [Turnover(**row) for row in rows]
 
 
+@resource("shop://terms", mime_type="text/markdown", title="Terms", ttl=timedelta(hours=1))
+def terms() -> str:
+    """What the shop promises."""
+    return "# Terms\n\nA payment is taken once, however often it is asked for with one key.\n"
+
+
+@resource("shop://payments/{payment_id}", mime_type="application/json")
+def payment(ctx: RequestContext, payment_id: int) -> Receipt:
+    """One of the signed-in customer's payments."""
+    return _receipt(get_object_or_404(Payment, user=_customer(ctx), pk=payment_id))
+
+
+def _complete_currency(typed: str) -> QuerySet[Payment, str]:
+    codes = Payment.objects.order_by("currency").values_list("currency", flat=True).distinct()
+    return codes.filter(currency__istartswith=typed)
+
+
+@prompt(title="Ask about a payment", completions={"currency": _complete_currency})
+def ask_about_payment(
+    payment_id: Annotated[int, Field(description="Number of the payment.")], currency: str = "EUR"
+) -> str:
+    """Explain a payment to the customer."""
+    return f"Read shop://payments/{payment_id} and explain it in one sentence, with the amount in {currency}."
+
+
 def _charge(ctx: ToolContext, amount: int, currency: str) -> Receipt:
     if not 0 < amount <= MAX_AMOUNT:
         raise ToolError(f"The amount must be from 1 to {MAX_AMOUNT}.")
     return _receipt(Payment.objects.create(user=_customer(ctx), amount=amount, currency=currency))
 
 
-def _customer(ctx: ToolContext) -> User:
+def _customer(ctx: ToolContext | RequestContext) -> User:
     # This endpoint serves no anonymous callers.
     assert isinstance(ctx.user, User)
     return ctx.user

@@ -1,8 +1,9 @@
-"""The official Python client, in each of its modes, with a key."""
+"""The official Python client, in each of its modes."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator
 from typing import Any, Literal
 
@@ -56,3 +57,34 @@ def test_the_official_client_lists_calls_and_retries(running: Shop, mode: str) -
 
     asyncio.run(converse())
     assert running.effects()["payments"] == before + 1
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy", "2026-07-28"])
+def test_the_official_client_gets_prompts_and_reads_resources(running: Shop, mode: str) -> None:
+    paid = running.call("charge_payment", {"amount": 7, "currency": "EUR"})["result"]["structuredContent"]["payment_id"]
+
+    async def converse() -> None:
+        async with (
+            httpx2.AsyncClient(headers={"Authorization": "Bearer demo-alice"}) as http,
+            Client(streamable_http_client(running.url, http_client=http), mode=mode) as client,
+        ):
+            (listed,) = (await client.list_prompts()).prompts
+            assert (listed.name, listed.title) == ("ask_about_payment", "Ask about a payment")
+            got = await client.get_prompt("ask_about_payment", {"payment_id": str(paid)})
+            assert got.messages[0].content.text.startswith(f"Read shop://payments/{paid} ")
+            prompt = mcp_types.PromptReference(name="ask_about_payment")
+            completed = await client.complete(prompt, {"name": "currency", "value": "e"})
+            assert completed.completion.values == ["EUR"]
+
+            assert [resource.uri for resource in (await client.list_resources()).resources] == ["shop://terms"]
+            (terms,) = (await client.read_resource("shop://terms")).contents
+            assert terms.mime_type == "text/markdown"
+            (template,) = (await client.list_resource_templates()).resource_templates
+            assert template.uri_template == "shop://payments/{payment_id}"
+            (payment,) = (await client.read_resource(f"shop://payments/{paid}")).contents
+            assert json.loads(payment.text) == {"payment_id": paid, "amount": 7, "currency": "EUR"}
+            with pytest.raises(MCPError, match="Resource not found") as refused:
+                await client.read_resource("shop://payments/0")
+            assert refused.value.data == {"uri": "shop://payments/0"}
+
+    asyncio.run(converse())

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
+from django.core.exceptions import ImproperlyConfigured
 from django.http import HttpResponse
 from django.test import Client
 from django.urls import NoReverseMatch, Resolver404, include, path, resolve, reverse
@@ -129,3 +131,18 @@ def test_a_site_has_the_tools_of_its_own_alone() -> None:
 
     assert [tool.name for tool in one.tools] == ["tool"]
     assert other.tools == ()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ({"page_size": 0}, "page_size is 0"),
+        ({"page_size": None}, "page_size is None"),
+        ({"list_ttl": 5}, "must be a timedelta"),
+        ({"icons": ["icon.png"]}, "mcp_types.Icon"),
+    ],
+    ids=["an empty page", "no page size", "a span in no unit", "a name for an icon"],
+)
+def test_a_word_of_a_site_that_is_not_what_it_has_to_be_is_refused(words: dict[str, Any], message: str) -> None:
+    with pytest.raises(ImproperlyConfigured, match=message):
+        Site("one", **words)

@@ -15,8 +15,9 @@ from pydantic import Field
 
 import django_mcp_idem
 from django_mcp_idem import Site, ToolContext
+from django_mcp_idem.entries import MAX_NAME_LENGTH
 from django_mcp_idem.idempotency.policy import Effects, Policy
-from django_mcp_idem.tools import MAX_NAME_LENGTH, Tool
+from django_mcp_idem.tools import Tool
 from tests.factories import UserFactory
 
 
