@@ -8,6 +8,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Any, TypeVar
 
 from asgiref.sync import async_to_sync, sync_to_async
@@ -23,14 +24,17 @@ from .idempotency.attempts import Attempt, Work
 from .idempotency.databases import may_pass
 from .idempotency.decisions import Call
 from .idempotency.engine import execute
-from .idempotency.keys import InvalidKey, validate_key
-from .idempotency.outcomes import NothingDone, Outcome, OutcomeUnknown, Reason, Refused
+from .idempotency.equivalence import fingerprint
+from .idempotency.keys import InvalidKey, Scope, derived_key
+from .idempotency.outcomes import Answer, NothingDone, Outcome, OutcomeUnknown, Reason, Refused
+from .idempotency.policy import Policy
 from .idempotency.shutdown import watch_for_shutdown
 from .idempotency.transactions import RolledBack, run_in_transaction
 from .registry import Site
 from .reports import Reports
 from .results import error_result, outcome_of
 from .schemas import InvalidArguments
+from .sources import SentKey, places
 from .states import Ending
 from .tools import Tool, ToolError
 
@@ -54,9 +58,8 @@ class ToolCall:
         caller: Who is calling.
         request: The HTTP request, if it came over HTTP.
         name: Name of the tool.
-        arguments: Its arguments, ``{}`` where none were sent (R09).
-        keyed: Whether there is a key.
-        key: The key, of whatever type was sent.
+        arguments: Its arguments without a key among them, ``{}`` where none were sent (R09).
+        key: Its key.
         input_responses: Answers to an ``input_required`` result.
         request_state: What that result asked to have sent back.
         client_capabilities: What the client declared to support.
@@ -69,8 +72,7 @@ class ToolCall:
     request: HttpRequest | None
     name: str
     arguments: Mapping[str, Any]
-    keyed: bool
-    key: object
+    key: SentKey
     input_responses: Mapping[str, Any] | None
     request_state: str | None
     client_capabilities: ClientCapabilities | None = None
@@ -83,10 +85,13 @@ class ToolCall:
         return self.input_responses is not None or self.request_state is not None
 
 
-async def perform(call: ToolCall) -> Outcome:
+async def perform(call: ToolCall) -> Answer:
     """Run a call, or say what came of it already.
 
-    A keyed call runs on to its record when the client goes away: a lost response is the same event (R24).
+    A call that is recorded runs on to its record when the client goes away: a lost response is the same event (R24).
+
+    Returns:
+        The outcome, and when it was recorded if that is a replay.
 
     Raises:
         UnknownTool: There is no such tool for this caller.
@@ -96,38 +101,81 @@ async def perform(call: ToolCall) -> Outcome:
     if tool is None:
         raise UnknownTool(call.name)
     try:
-        if call.keyed and not call.continues:
+        if call.key and not call.continues:
             watch_for_shutdown()
             return await _to_its_end(sync_to_async(_perform_keyed)(call, tool))
+        if (window := _window(call, tool)) is not None:
+            watch_for_shutdown()
+            return await _to_its_end(sync_to_async(_perform_deduplicated)(call, tool, window))
         if tool.function.is_async and not tool.policy.atomic:
-            return await _perform_async(call, tool)
-        return await sync_to_async(_perform_unkeyed)(call, tool)
+            return Answer(await _perform_async(call, tool))
+        return Answer(await sync_to_async(_perform_unkeyed)(call, tool))
     except InvalidArguments as error:
-        return _tool_error(f"The arguments do not fit the tool's schema: {error}")
+        return Answer(_tool_error(f"The arguments do not fit the tool's schema: {error}"))
     except (NothingDone, OutcomeUnknown) as word:
         # Without a key there is nothing to settle.
-        return _tool_error(str(word) or _said_by(tool, word))
+        return Answer(_tool_error(str(word) or _said_by(tool, word)))
 
 
-def _perform_keyed(call: ToolCall, tool: Tool) -> Outcome:
+def _window(call: ToolCall, tool: Tool) -> timedelta | None:
+    """Within what time calls equal to this one, which has no key, are one; ``None`` if each runs.
+
+    Nothing tells one anonymous caller from another, so their calls are never one.
+    """
+    return None if call.continues or call.caller.is_anonymous else tool.deduplicate_within
+
+
+def _perform_keyed(call: ToolCall, tool: Tool) -> Answer:
     _authorize(call, tool)
     try:
-        key = validate_key(call.key)
+        key = call.key.agreed()
     except InvalidKey as error:
         raise Refused(Reason.INVALID, str(error)) from error
     if call.caller.is_anonymous:
         raise Refused(Reason.UNSUPPORTED, "An anonymous caller's key protects nothing here. Sign in, or leave it out.")
+    return _execute(call, tool, scope=call.caller.scope(call.site.name), key=key, policy=tool.policy)
+
+
+def _perform_deduplicated(call: ToolCall, tool: Tool, window: timedelta) -> Answer:
+    _authorize(call, tool)
+    scope = call.caller.scope(call.site.name).keyless()
+    key = derived_key(fingerprint(tool.name, call.arguments))
+    try:
+        return _execute(call, tool, scope=scope, key=key, policy=tool.policy.within(window))
+    except Refused as refused:
+        # Whoever sent no key would not know what a message about keys is about.
+        raise Refused(
+            refused.reason, _WITHOUT_KEY.get(refused.reason, str(refused)), record=refused.record
+        ) from refused
+
+
+_WITHOUT_KEY = {
+    Reason.IN_PROGRESS: (
+        "An equal call is in progress, and this one is taken for the same. Retry after a short delay to get its "
+        "result. If another effect is wanted, wait until it has ended, or send an idempotency key."
+    ),
+    Reason.OUTCOME_UNKNOWN: (
+        "An equal call was interrupted, and whether it took effect is not known. Find that out before you call again: "
+        "once a short time is over, an equal call is a new one and runs."
+    ),
+    Reason.RESULT_UNAVAILABLE: (
+        "An equal call has just finished, and this one is taken for the same, but its result was too large to keep."
+    ),
+    Reason.UNAVAILABLE: "The call could not be recorded, so nothing is told of it. Retry after a short delay.",
+}
+
+
+def _execute(call: ToolCall, tool: Tool, *, scope: Scope, key: str, policy: Policy) -> Answer:
     body = _Body(call, tool)
-    keyed = Call(
-        scope=call.caller.scope(call.site.name),
+    recorded = Call(
+        scope=scope,
         key=key,
         tool=tool.name,
         arguments=call.arguments,
-        policy=tool.policy,
+        policy=policy,
         user_id=call.caller.user.pk,
     )
-    work = Work(admit=body.admit, run=body.run, probe=body.probe, rolled_back=FAILURE)
-    return execute(keyed, work).outcome
+    return execute(recorded, Work(admit=body.admit, run=body.run, probe=body.probe, rolled_back=FAILURE))
 
 
 def _perform_unkeyed(call: ToolCall, tool: Tool) -> Outcome:
@@ -155,9 +203,18 @@ def _authorize(call: ToolCall, tool: Tool) -> None:
 def _authorize_unkeyed(call: ToolCall, tool: Tool) -> None:
     _authorize(call, tool)
     if tool.key_required and not call.continues:
-        raise Refused(
-            Reason.REQUIRED, f"{tool.name} has to be called with params.idempotencyKey, a string of your own."
-        )
+        raise Refused(Reason.REQUIRED, f"{tool.name} has to be called with an idempotency key: {_how(call.site)}.")
+
+
+def _how(site: Site) -> str:
+    """How to send a key to a site, in words for a model."""
+    ways = {
+        "params": "as params.{}",
+        "_meta": "as {} in params._meta",
+        "header": "in the header {}",
+        "argument": "as the argument {}",
+    }
+    return "a string of your own, " + " or ".join(ways[place].format(name) for place, name in places(site).items())
 
 
 def _run_atomic(body: _Body) -> Outcome:

@@ -18,6 +18,7 @@ from django.utils.translation import gettext_lazy as _
 
 from . import jsontext
 from .idempotency import records
+from .idempotency.keys import derived_key, digest
 from .idempotency.outcomes import Outcome
 from .models import IdempotencyRecord
 from .registry import get_site
@@ -110,7 +111,11 @@ class SettlementForm(RecordModelForm):
 
     @property
     def _retention(self) -> timedelta | None:
-        return None if self._tool is None else self._tool.policy.retention
+        if self._tool is None:
+            return None
+        if self.instance.key_digest == digest(derived_key(self.instance.fingerprint)):
+            return self._tool.deduplicate_within
+        return self._tool.policy.retention
 
     @property
     def log_message(self) -> str:

@@ -47,6 +47,9 @@ class Site(tuple[Sequence[URLPattern], str, str]):
         icons: Pictures for people.
         page_size: How many entries of a list are answered at once.
         list_ttl: How long a client may use a list without asking again.
+        idempotency_key_in_meta: Whether a key may also stand in ``params._meta``, as ``namespace.KEY``.
+        idempotency_key_in_header: Whether a key may also stand in the HTTP header ``Idempotency-Key``.
+        mark_replays: Whether a replay says in ``_meta`` and in a header of the response that it is one.
     """
 
     name: str
@@ -55,6 +58,10 @@ class Site(tuple[Sequence[URLPattern], str, str]):
     icons: tuple[Icon, ...]
     page_size: int
     list_ttl: timedelta
+    idempotency_key_in_meta: bool
+    idempotency_key_in_header: bool
+    mark_replays: bool
+    _idempotency_key_argument: str | None
     _tools: dict[str, Tool]
     _prompts: dict[str, Prompt]
     _resources: dict[str, Resource]
@@ -68,6 +75,10 @@ class Site(tuple[Sequence[URLPattern], str, str]):
         icons: Sequence[Icon] = (),
         page_size: int = 100,
         list_ttl: timedelta = timedelta(0),
+        idempotency_key_in_meta: bool = False,
+        idempotency_key_in_header: bool = False,
+        idempotency_key_argument: str | None = None,
+        mark_replays: bool = True,
     ) -> Site:
         if not isinstance(page_size, int) or page_size < 1:
             raise ImproperlyConfigured(f"Site {name!r}: page_size is {page_size!r}; it must be a number from 1.")
@@ -85,6 +96,10 @@ class Site(tuple[Sequence[URLPattern], str, str]):
         self._tools = {}
         self._prompts = {}
         self._resources = {}
+        self.idempotency_key_in_meta = idempotency_key_in_meta
+        self.idempotency_key_in_header = idempotency_key_in_header
+        self.idempotency_key_argument = idempotency_key_argument
+        self.mark_replays = mark_replays
         _sites.setdefault(name, self)
         return self
 
@@ -96,6 +111,23 @@ class Site(tuple[Sequence[URLPattern], str, str]):
 
     def __hash__(self) -> int:
         return id(self)
+
+    @property
+    def idempotency_key_argument(self) -> str | None:
+        """The argument of every tool in which a key may also stand, if there is one. No tool is given it.
+
+        Raises:
+            ImproperlyConfigured: When it is set: it is no name, or a tool has a parameter of that name.
+        """
+        return self._idempotency_key_argument
+
+    @idempotency_key_argument.setter
+    def idempotency_key_argument(self, name: str | None) -> None:
+        if name == "":
+            raise ImproperlyConfigured(f"Site {self.name!r}: idempotency_key_argument is empty; it must be a name.")
+        for tool in self.tools:
+            self._check_parameters(tool, name)
+        self._idempotency_key_argument = name
 
     @property
     def tools(self) -> Sequence[Tool]:
@@ -150,6 +182,7 @@ class Site(tuple[Sequence[URLPattern], str, str]):
         destructive: bool | None = None,
         open_world: bool | None = None,
         key: Literal["optional", "required"] = "optional",
+        deduplicate_within: timedelta | None = None,
         retention: timedelta | None = None,
         max_runtime: timedelta | None = None,
         probe: Callable[..., Any] | None = None,
@@ -173,6 +206,8 @@ class Site(tuple[Sequence[URLPattern], str, str]):
             destructive: A hint to clients.
             open_world: A hint to clients.
             key: ``"required"`` refuses a call without an idempotency key before anything is run.
+            deduplicate_within: Take equal calls of one caller without a key for one call, from the first one's begin
+                until so long after its completion. Two calls that were both meant become one.
             retention: How long its finished records are kept; the setting ``RETENTION`` if not given.
             max_runtime: After how long a keyed call that still runs loses its claim, and an atomic one its
                 transaction; the setting ``MAX_RUNTIME`` if not given.
@@ -182,11 +217,13 @@ class Site(tuple[Sequence[URLPattern], str, str]):
 
         Raises:
             ImproperlyConfigured: The words contradict each other, the function's parameters do not make a schema, or
-                there is a tool of that name.
+                there is a tool of that name, or it has a parameter that the site takes keys from.
         """
 
         def register(function: F) -> F:
-            self._register(self._tools, make_tool(function, **words), kind="tool named")
+            made = make_tool(function, **words)
+            self._check_parameters(made, self.idempotency_key_argument)
+            self._register(self._tools, made, kind="tool named")
             return function
 
         return register if function is None else register(function)
@@ -301,6 +338,13 @@ class Site(tuple[Sequence[URLPattern], str, str]):
         if entry.identity in entries:
             raise ImproperlyConfigured(f"Site {self.name!r} already has a {kind} {entry.identity!r}.")
         entries[entry.identity] = entry
+
+    def _check_parameters(self, tool: Tool, key_argument: str | None) -> None:
+        if key_argument is not None and tool.takes(key_argument):
+            raise ImproperlyConfigured(
+                f"Tool {tool.name!r} has a parameter {key_argument!r}, and the site {self.name!r} takes idempotency "
+                "keys from the argument of that name, so the tool would never be given it. Rename one of them."
+            )
 
 
 _sites: dict[str, Site] = {}

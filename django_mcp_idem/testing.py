@@ -31,10 +31,10 @@ from mcp_types.version import LATEST_MODERN_VERSION
 
 from . import jsontext
 from .auth.callers import Caller
-from .protocol import Visit
 from .registry import Site
 from .registry import site as default_site
 from .transport.exchange import serve
+from .visits import Visit
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -65,6 +65,7 @@ class Tool(Entry):
         annotations: Hints for clients; nothing here acts on them.
         policy: What running it twice would do, and how long its records are kept.
         key_required: Whether a call without a key is refused.
+        deduplicate_within: Within what time equal calls of one caller without a key are one; ``None`` if each runs.
         arguments: What it takes.
         returns: What it gives back.
         probe: What tells whether an interrupted call has had its effect, if anything can.
@@ -74,9 +75,14 @@ class Tool(Entry):
     annotations: ToolAnnotations
     policy: Policy
     key_required: bool
+    deduplicate_within: timedelta | None
     arguments: Arguments
     returns: Returns
     probe: Function | None
+
+    def takes(self, name: str) -> bool:
+        """Whether a caller may send an argument of that name."""
+        return name in self.arguments.schema.get("properties", {})
 
 
 def make_tool(
@@ -95,6 +101,7 @@ def make_tool(
     destructive: bool | None = None,
     open_world: bool | None = None,
     key: Literal["optional", "required"] = "optional",
+    deduplicate_within: timedelta | None = None,
     retention: timedelta | None = None,
     max_runtime: timedelta | None = None,
     probe: Callable[..., Any] | None = None,
@@ -118,9 +125,14 @@ def make_tool(
         raise ImproperlyConfigured(f"Tool {name!r} says read_only and destructive: it cannot be both.")
     if key not in ("optional", "required"):
         raise ImproperlyConfigured(f"Tool {name!r}: key is {key!r}; it must be 'optional' or 'required'.")
+    if key == "required" and deduplicate_within is not None:
+        raise ImproperlyConfigured(
+            f"Tool {name!r} says key='required' and deduplicate_within, which is for calls without one."
+        )
     if words and probe is not None:
         raise ImproperlyConfigured(f"Tool {name!r} says {words[0]} and has a probe: it is run again without asking.")
-    for word, value in {"retention": retention, "max_runtime": max_runtime}.items():
+    spans = {"deduplicate_within": deduplicate_within, "retention": retention, "max_runtime": max_runtime}
+    for word, value in spans.items():
         if value is not None and not (isinstance(value, timedelta) and value > timedelta(0)):
             raise ImproperlyConfigured(f"Tool {name!r}: {word} is {value!r}; it must be a timedelta above nothing.")
 
@@ -155,6 +167,7 @@ def make_tool(
             probed=probe is not None,
         ),
         key_required=key == "required",
+        deduplicate_within=deduplicate_within,
         arguments=arguments,
         returns=returns,
         probe=probing,

@@ -26,6 +26,7 @@ from .demo_surroundings import CUT_AFTER, HOST, PATIENCE, cutting_proxy, example
 
 VERSION = "2026-07-28"
 KEY = "order-4711"
+REPLAYED = "django-mcp-idem/replayed"
 LOST_CALL = {"amount": 500, "seconds": 1.5}
 
 
@@ -123,7 +124,8 @@ async def retry(shop: Shop) -> str:
     result = await shop.alice.call("slow_charge", LOST_CALL, KEY)
     payments: Any = (await shop.alice.call("list_payments")).structured_content
     expect("recorded result", _content(result), payments[-1])
-    return f"same key, same arguments: recorded result {_content(result)}"
+    expect("marked as a replay", REPLAYED in (result.meta or {}), True)
+    return f"same key, same arguments: recorded result {_content(result)}, marked as a replay"
 
 
 async def changed_arguments(shop: Shop) -> str:
@@ -163,7 +165,7 @@ async def recorded_error(shop: Shop) -> str:
     for call in calls:
         first, again = await shop.alice.call(*call), await shop.alice.call(*call)
         expect(f"{call[0]} failed", (first.is_error, again.is_error), (True, True))
-        expect(f"retry of {call[0]}", again, first)
+        expect(f"retry of {call[0]}", again.content, first.content)
         texts.append(_text(again))
     return f"the same again, without running: {' / '.join(texts)}"
 

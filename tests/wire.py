@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 MODERN = "2026-07-28"
@@ -45,3 +46,19 @@ def headers(token: str, method: str, name: str | None = None, version: str = MOD
         if name is not None:
             sent["Mcp-Name"] = name
     return sent
+
+
+def unmarked(replay: bytes) -> bytes:
+    """The body of a replay without the mark that says so, and without the ``_meta`` that is there only for the mark.
+
+    Raises:
+        ValueError: There is no such mark, or more than one.
+    """
+    rest, marks = _MARK.subn(b"", replay)
+    if marks != 1:
+        raise ValueError(f"{marks} marks in {replay!r}")
+    return rest
+
+
+_MARKED = rb'"django-mcp-idem/replayed":\{"completedAt":"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"\}'
+_MARK = re.compile(rb',"_meta":\{%b\}|"_meta":\{%b\},|%b,|,%b' % (_MARKED, _MARKED, _MARKED, _MARKED))

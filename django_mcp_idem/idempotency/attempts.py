@@ -91,7 +91,7 @@ def run_atomic(call: Call, work: Work, atomic: AtomicClaim) -> Answer:
             return _after_failed_end(call, atomic, outcome, error=error, rolled_back=work.rolled_back)
         atomic.release()
         raise _nothing_stayed(call, error) from error
-    return Answer(outcome, replayed=False)
+    return Answer(outcome)
 
 
 def _nothing_stayed(call: Call, error: BaseException) -> Refused:
@@ -108,7 +108,7 @@ def _after_failed_end(
     """What came of a transaction whose completion, COMMIT or ``on_commit`` hook raised ``error``."""
     logger.error("The transaction of a call of tool %s ended with an error.", call.tool, exc_info=error)
     if _is_recorded(call, atomic.owner):
-        return Answer(outcome, replayed=False)
+        return Answer(outcome)
     if isinstance(error, Error) and may_pass(error):
         # Not recorded may also mean that the old connection is still committing, so nothing is told but to retry.
         atomic.release()
@@ -121,7 +121,7 @@ def _record_rolled_back(call: Call, atomic: AtomicClaim, outcome: Outcome) -> An
         atomic.record(outcome)
     except Fenced:
         return told_by(*look(call))
-    return Answer(outcome, replayed=False)
+    return Answer(outcome)
 
 
 def run_external(call: Call, work: Work, claim: Claim, *, holder: Holder) -> Answer:
@@ -136,7 +136,7 @@ def run_external(call: Call, work: Work, claim: Claim, *, holder: Holder) -> Ans
         identity=call.identity,
         holder=holder,
         max_runtime=call.max_runtime,
-        may_run_again=call.policy.may_run_again,
+        policy=call.policy,
     )
     try:
         with get_heartbeat().holding(lease):
@@ -164,9 +164,10 @@ def _settle(call: Call, claim: Claim, outcome: Outcome) -> Answer:
             # Told now, this result could be followed by another one (R28).
             raise Refused(Reason.UNAVAILABLE) from error
         # The effect has happened, so its caller is told. The lease ends, and the key with it as unknown (R25).
-        return Answer(outcome, replayed=False)
-    if held or _is_recorded(call, claim.owner):
-        return Answer(outcome, replayed=False)
+        return Answer(outcome)
+    # Without a key there is no other caller of this call: what it came to is true of nothing else.
+    if held or call.policy.window is not None or _is_recorded(call, claim.owner):
+        return Answer(outcome)
     return told_by(*look(call))
 
 
@@ -189,7 +190,7 @@ def _settle_cut_short(call: Call, claim: Claim) -> Refused:
             # Not released: the next attempt has the seed of this one, and so its keys for services downstream.
             records.end_lease(claim)
             return Refused(Reason.UNAVAILABLE)
-        records.give_up(claim)
+        records.give_up(claim, window=call.policy.window)
         return Refused(Reason.OUTCOME_UNKNOWN, record=claim.record_id)
 
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
+from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import DateTimeField, Func
 from django.db.models.sql.compiler import SQLCompiler
+from django.utils import timezone
+
+from .databases import writer
 
 Sql = tuple[str, Any]
 
@@ -24,3 +29,12 @@ class DatabaseNow(Func):
 
     def as_sqlite(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **_: Any) -> Sql:
         return self.as_sql(compiler, connection, template="STRFTIME('%%%%Y-%%%%m-%%%%d %%%%H:%%%%M:%%%%f', 'NOW')")
+
+
+def in_utc(moment: datetime) -> datetime:
+    """A moment as it was read from a record, in UTC, whatever ``USE_TZ`` says."""
+    if timezone.is_aware(moment):
+        return moment.astimezone(UTC)
+    # Without USE_TZ PostgreSQL tells moments in the zone of the project, the others as they were written.
+    postgres = connections[writer()].vendor == "postgresql"
+    return moment.replace(tzinfo=timezone.get_default_timezone() if postgres else UTC).astimezone(UTC)

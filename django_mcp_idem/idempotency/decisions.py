@@ -15,6 +15,7 @@ from django.db import Error
 from ..conf import get_settings
 from ..states import State
 from . import records
+from .clock import in_utc
 from .databases import refusing_if_unavailable
 from .equivalence import UnknownVersion, fingerprint
 from .keys import Identity, Scope
@@ -116,7 +117,7 @@ def look(call: Call) -> tuple[Snapshot | None, Decision]:
         Refused: The record cannot be read, or not be compared with.
     """
     with refusing_if_unavailable():
-        snapshot = records.look_up(call.identity)
+        snapshot = records.look_up(call.identity, window=call.policy.window)
     try:
         return snapshot, decide(call, snapshot)
     except UnknownVersion as error:
@@ -145,6 +146,6 @@ def _replay(snapshot: Snapshot) -> Answer:
         records.count_replay(snapshot)
     except Error:
         logger.info("The replay of record %s could not be counted.", snapshot.id, exc_info=True)
-    if snapshot.result is None or snapshot.ending is None:
+    if snapshot.result is None or snapshot.ending is None or snapshot.finished_at is None:
         raise Refused(Reason.RESULT_UNAVAILABLE)
-    return Answer(Outcome(snapshot.ending, snapshot.result), replayed=True)
+    return Answer(Outcome(snapshot.ending, snapshot.result), replay_of=in_utc(snapshot.finished_at))

@@ -42,7 +42,7 @@ def execute(call: Call, work: Work) -> Answer:
         work: Its body, run at most once for its key unless its policy allows more.
 
     Returns:
-        The outcome, and whether it is a replay.
+        The outcome, and when it was recorded if that is a replay.
 
     Raises:
         Refused: The call is a duplicate of one in flight or of another call, or its outcome is unknown.
@@ -64,11 +64,11 @@ def _act(call: Call, work: Work, snapshot: Snapshot | None, decision: Decision) 
             return _probe(call, work, snapshot)
         case Decision.DISCARD if snapshot is not None:
             with refusing_if_unavailable():
-                records.discard(snapshot)
+                records.discard(snapshot, window=call.policy.window)
             return None
         case Decision.ABANDON if snapshot is not None:
             with refusing_if_unavailable():
-                records.abandon(snapshot)
+                records.abandon(snapshot, window=call.policy.window)
             return None
         case _:
             return told_by(snapshot, decision)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 MAX_KEY_LENGTH = 255
 PREVIEW_LENGTH = 32
@@ -34,6 +34,10 @@ class Scope:
         """The hexadecimal SHA-256 of the scope."""
         return digest(self.endpoint, self.kind, self.subject, self.client)
 
+    def keyless(self) -> Scope:
+        """The scope of the caller's calls without a key: of another kind, so that no key a client sends is in it."""
+        return replace(self, kind=f"{self.kind}, no key")
+
 
 @dataclass(frozen=True)
 class Identity:
@@ -61,6 +65,11 @@ def validate_key(value: object) -> str:
     if len(value) > MAX_KEY_LENGTH:
         raise InvalidKey(f"The idempotency key must have at most {MAX_KEY_LENGTH} characters.")
     return value
+
+
+def derived_key(fingerprint: str) -> str:
+    """The key, in a keyless scope, of all equal calls without a key. Its beginning says so to people."""
+    return f"no key: {fingerprint}"
 
 
 def preview(key: str) -> str:

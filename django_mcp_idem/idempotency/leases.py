@@ -15,6 +15,7 @@ from . import records
 from .databases import own_connection
 from .keys import Identity
 from .locks import Holder, get_lock
+from .policy import Policy
 from .records import Claim
 
 logger = logging.getLogger(__name__)
@@ -47,14 +48,14 @@ class HeldLease(Lease):
         claim: Its claim.
         identity: What names the record, and the lock in Redis.
         holder: Who holds that lock.
-        may_run_again: Whether the body may be run again if this process ends.
+        policy: How its call is treated if this process ends.
     """
 
     def __init__(
-        self, claim: Claim, *, identity: Identity, holder: Holder, max_runtime: timedelta, may_run_again: bool
+        self, claim: Claim, *, identity: Identity, holder: Holder, max_runtime: timedelta, policy: Policy
     ) -> None:
         super().__init__(max_runtime)
-        self.may_run_again = may_run_again
+        self.policy = policy
         self.claim = claim
         self.identity = identity
         self.holder = holder

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from enum import Enum
 
 from ..states import Ending
@@ -32,11 +33,11 @@ class Answer:
 
     Attributes:
         outcome: The recorded outcome.
-        replayed: Whether it is that of an earlier call.
+        replay_of: When the earlier call ended whose outcome it is, in UTC; ``None`` for an outcome of this call.
     """
 
     outcome: Outcome
-    replayed: bool
+    replay_of: datetime | None = None
 
 
 class NothingDone(Exception):
@@ -79,7 +80,7 @@ _MESSAGES = {
         "This idempotency key was used for another call. Use a new key for a new call; "
         "repeat the tool and the arguments exactly to retry the old one."
     ),
-    Reason.NOTHING_DONE: "The tool did nothing, and the key is free.",
+    Reason.NOTHING_DONE: "The tool did nothing, and the same call may be made again.",
     Reason.OUTCOME_UNKNOWN: (
         "The call with this idempotency key was interrupted, and whether it took effect is not known. It is not run "
         "again by guesswork: the operator of the server has to settle record {record}."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import Enum
 
@@ -29,12 +29,14 @@ class Policy:
         retention: How long a finished record is kept; ``None`` for the setting ``RETENTION``.
         max_runtime: After how long a running body loses its claim; ``None`` for the setting ``MAX_RUNTIME``.
         probed: Whether there is a probe that can settle an unknown outcome.
+        window: For a call without a key: within what time equal calls are one. ``None`` for a call with one.
     """
 
     effects: Effects
     retention: timedelta | None = None
     max_runtime: timedelta | None = None
     probed: bool = False
+    window: timedelta | None = None
 
     @property
     def atomic(self) -> bool:
@@ -45,3 +47,7 @@ class Policy:
     def may_run_again(self) -> bool:
         """Whether a body that may have run can be run again."""
         return self.effects is not Effects.EXTERNAL
+
+    def within(self, window: timedelta) -> Policy:
+        """The policy for calls without a key, of which equal ones are one within ``window``, however they ended."""
+        return replace(self, retention=window, window=window)

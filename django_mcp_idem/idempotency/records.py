@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import IntegrityError, connections, transaction
@@ -40,6 +40,7 @@ class Snapshot:
     fingerprint_version: int
     ending: Ending | None
     result: str | None
+    finished_at: datetime | None
     expired: bool
     lease_over: bool
 
@@ -75,12 +76,20 @@ class Particulars:
     fingerprint: str
 
 
-def look_up(identity: Identity) -> Snapshot | None:
-    """The record for ``identity`` as it stands, in one statement; ``None`` where there is none."""
+def look_up(identity: Identity, *, window: timedelta | None) -> Snapshot | None:
+    """The record for ``identity`` as it stands, in one statement.
+
+    Args:
+        identity: What names it.
+        window: For a call without a key: how long after the end of its lease a record that nobody completed counts.
+
+    Returns:
+        What was seen; ``None`` where there is no record.
+    """
     row = (
         _records()
         .filter(scope_digest=identity.scope_digest, key_digest=identity.key_digest)
-        .annotate(expired=_holds(expires_at__lte=DatabaseNow()), lease_over=_holds(lease_until__lte=DatabaseNow()))
+        .annotate(expired=_holds(_expired(window)), lease_over=_holds(Q(lease_until__lte=DatabaseNow())))
         .values(*_SNAPSHOT)
     )
     return next((_snapshot(values) for values in row), None)
@@ -192,9 +201,17 @@ def release(claim: Claim) -> bool:
     return bool(deleted)
 
 
-def give_up(claim: Claim) -> bool:
-    """Settle a claim of which nobody knows what came as an unknown outcome. Returns whether the claim still held."""
-    return _leave_unknown(_running(claim))
+def give_up(claim: Claim, *, window: timedelta | None) -> bool:
+    """Settle a claim of which nobody knows what came as an unknown outcome.
+
+    Args:
+        claim: The claim.
+        window: How long, from now, to keep the outcome of a call without a key; ``None`` for one with a key.
+
+    Returns:
+        Whether the claim still held.
+    """
+    return _leave_unknown(_running(claim), window)
 
 
 def end_lease(claim: Claim) -> bool:
@@ -202,15 +219,24 @@ def end_lease(claim: Claim) -> bool:
     return bool(_running(claim).update(lease_until=DatabaseNow()))
 
 
-def abandon(snapshot: Snapshot) -> bool:
-    """Settle a lapsed record whose body cannot be run again as an unknown outcome. Returns whether it was as seen."""
+def abandon(snapshot: Snapshot, *, window: timedelta | None) -> bool:
+    """Settle a lapsed record whose body cannot be run again as an unknown outcome.
+
+    Args:
+        snapshot: The record as it was seen.
+        window: As for ``give_up``.
+
+    Returns:
+        Whether it was as seen.
+    """
     with waiting_at_most(CLAIM_WAIT_MS, using=writer()):
-        return _leave_unknown(_as_seen(snapshot).filter(state=State.RUNNING, lease_until__lte=DatabaseNow()))
+        return _leave_unknown(_as_seen(snapshot).filter(state=State.RUNNING, lease_until__lte=DatabaseNow()), window)
 
 
-def _leave_unknown(rows: QuerySet[IdempotencyRecord]) -> bool:
+def _leave_unknown(rows: QuerySet[IdempotencyRecord], window: timedelta | None) -> bool:
     now = DatabaseNow()
-    left = rows.update(state=State.UNKNOWN, lease_until=now, expires_at=now + get_settings().UNKNOWN_RETENTION)
+    kept = get_settings().UNKNOWN_RETENTION if window is None else window
+    left = rows.update(state=State.UNKNOWN, lease_until=now, expires_at=now + kept)
     return bool(left)
 
 
@@ -264,10 +290,18 @@ def reopen(record_id: int, attempt: int) -> bool:
     return bool(_unknown(record_id, attempt).update(state=State.OPEN))
 
 
-def discard(snapshot: Snapshot) -> bool:
-    """Delete an expired record, so that nothing of it survives in the next one. Returns whether it was as seen."""
+def discard(snapshot: Snapshot, *, window: timedelta | None) -> bool:
+    """Delete an expired record, so that nothing of it survives in the next one.
+
+    Args:
+        snapshot: The record as it was seen.
+        window: As it was for ``look_up``.
+
+    Returns:
+        Whether it was as seen.
+    """
     with waiting_at_most(CLAIM_WAIT_MS, using=writer()):
-        deleted, _ = _as_seen(snapshot).filter(expires_at__lte=DatabaseNow()).delete()
+        deleted, _ = _as_seen(snapshot).filter(_expired(window)).delete()
     return bool(deleted)
 
 
@@ -279,6 +313,13 @@ def count_replay(snapshot: Snapshot) -> None:
 
 def _records() -> QuerySet[IdempotencyRecord]:
     return IdempotencyRecord.objects.using(writer())
+
+
+def _expired(window: timedelta | None) -> Q:
+    now = DatabaseNow()
+    over = Q(expires_at__lte=now)
+    # A call without a key was interrupted, and nobody asks after it: the next equal one is another call.
+    return over if window is None else over | Q(state=State.RUNNING, lease_until__lte=now - window)
 
 
 def _as_seen(snapshot: Snapshot) -> QuerySet[IdempotencyRecord]:
@@ -346,8 +387,8 @@ def _insert_where(condition: Func, columns: Mapping[str, Any]) -> int | None:
     return None if row is None else int(row[0])
 
 
-def _holds(**condition: Any) -> ExpressionWrapper[Q]:
-    return ExpressionWrapper(Q(**condition), output_field=BooleanField())
+def _holds(condition: Q) -> ExpressionWrapper[Q]:
+    return ExpressionWrapper(condition, output_field=BooleanField())
 
 
 _SNAPSHOT = tuple(Snapshot.__dataclass_fields__)

@@ -68,8 +68,10 @@ def _settle_in_flight() -> None:
 
 
 def _settle(lease: HeldLease) -> None:
-    settle = records.end_lease if lease.may_run_again else records.give_up
     try:
-        settle(lease.claim)
+        if lease.policy.may_run_again:
+            records.end_lease(lease.claim)
+        else:
+            records.give_up(lease.claim, window=lease.policy.window)
     except Error:
         logger.exception("Record %s could not be settled. Its lease will end.", lease.claim.record_id)

@@ -16,8 +16,9 @@ from mcp.shared.message import MessageMetadata, ServerMessageMetadata
 from mcp.shared.transport_context import TransportContext
 from mcp_types import ErrorData, ProgressToken, RequestId
 
-from ..protocol import RefusedError, Visit, get_server
+from ..protocol import RefusedError, get_server
 from ..registry import Site
+from ..visits import Visit
 
 JSON = dict[str, Any]
 

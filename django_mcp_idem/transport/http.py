@@ -38,8 +38,9 @@ from .. import jsontext
 from ..auth.callers import Caller, Unauthenticated
 from ..auth.tokens import authenticate
 from ..conf import get_settings
-from ..protocol import Visit, get_server
+from ..protocol import get_server
 from ..registry import Site
+from ..visits import Visit
 from . import origins
 from .exchange import JSON, Ask, Outlet, Reply, error_reply, no_outlet, serve
 from .questions import Question, answer
@@ -50,6 +51,7 @@ Headers = Mapping[str, str]
 View = Callable[[HttpRequest], Coroutine[Any, Any, Response]]
 
 SESSION_HEADER = "Mcp-Session-Id"
+REPLAYED_HEADER = "Idempotency-Replayed"
 
 VERSION_WITH_BATCHES = "2025-03-26"
 
@@ -100,8 +102,12 @@ async def _answer(site: Site, request: HttpRequest, outlet: Outlet) -> HttpRespo
     visit = Visit(caller=caller, request=request, session=headers.get(SESSION_HEADER.lower()))
     post = _Post(site=site, visit=visit, headers=headers, outlet=outlet)
     if _is_of_a_handshake_version(message, headers):
-        return await _answer_handshake(post, message)
-    return await _answer_modern(post, message)
+        response = await _answer_handshake(post, message)
+    else:
+        response = await _answer_modern(post, message)
+    if visit.replay_of is not None:
+        response[REPLAYED_HEADER] = "true"
+    return response
 
 
 def _receive(request: HttpRequest) -> tuple[Caller, bytes]:
@@ -212,7 +218,6 @@ async def _answer_batch(post: _Post, messages: list[Any]) -> HttpResponse:
     connection = post.connection()
     if connection.protocol_version != VERSION_WITH_BATCHES or not messages:
         return _rejected(None, _NOT_ONE_REQUEST)
-    alone = replace(post, outlet=no_outlet())
     replies = []
     for message in messages:
         if _is_notification(message) or _is_response(message):
@@ -221,6 +226,8 @@ async def _answer_batch(post: _Post, messages: list[Any]) -> HttpResponse:
         if request is None or request.method == "initialize":
             replies.append(error_reply(None if request is None else request.id, _NOT_IN_A_BATCH).message)
         else:
+            # What is noted of one answer is not true of the next.
+            alone = replace(post, visit=replace(post.visit), outlet=no_outlet())
             replies.append((await alone.serve(request, connection)).message)
     return _json(replies, status=200) if replies else HttpResponse(status=202)
 

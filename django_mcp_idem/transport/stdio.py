@@ -37,8 +37,9 @@ from mcp_types import (
 
 from ..auth.callers import Caller
 from ..idempotency.shutdown import begin_shutdown
-from ..protocol import Visit, get_server
+from ..protocol import get_server
 from ..registry import Site
+from ..visits import Visit
 from .lines import LineWriter, Unreadable, parse_line, read_lines
 
 JSON = dict[str, Any]

@@ -22,8 +22,11 @@ from mcp_types import (
     TextContent,
 )
 
-from django_mcp_idem import NothingDone, OutcomeUnknown, ToolContext, ToolError, tool
+from django_mcp_idem import NothingDone, OutcomeUnknown, ToolContext, ToolError, site, tool
 from tests.app.models import Effect, Line, Tally
+
+# So that a replay can be compared with the first answer byte for byte. The tests of the mark switch it on.
+site.mark_replays = False
 
 during: list[Callable[[], None]] = []
 """What to do in the middle of a body: tests put a barrier, a look at the database or another call in here."""
@@ -301,6 +304,51 @@ ASKS_FOR_NAME = ElicitRequest(
 @tool(key="required")
 def needs_key(label: str) -> int:
     return _effect(label)
+
+
+WINDOW = timedelta(seconds=5)
+
+
+@tool(deduplicate_within=WINDOW)
+def deduplicated(label: str) -> int:
+    return _effect(label)
+
+
+@tool(deduplicate_within=WINDOW)
+async def deduplicated_async(label: str) -> int:
+    effect = await Effect.objects.acreate(label=label)
+    _pass()
+    return effect.pk
+
+
+@tool(atomic=True, deduplicate_within=WINDOW)
+def deduplicated_atomic(label: str) -> int:
+    return _effect(label)
+
+
+@tool(rerun_safe=True, deduplicate_within=WINDOW)
+def deduplicated_rerun_safe(ctx: ToolContext, label: str) -> str:
+    _effect(label)
+    return ctx.downstream_key()
+
+
+@tool(deduplicate_within=WINDOW)
+def deduplicated_ending(label: str, ending: Ending) -> None:
+    _end(label, ending)
+
+
+@tool(deduplicate_within=WINDOW)
+def deduplicated_error(label: str) -> int:
+    _effect(label)
+    raise ToolError("The card was declined.")
+
+
+@tool(deduplicate_within=WINDOW)
+def deduplicated_question(ctx: ToolContext) -> str | InputRequiredResult:
+    _effect("asks")
+    if ctx.input_responses is None and ctx.request_state is None:
+        return InputRequiredResult(request_state="s1")
+    return "answered"
 
 
 @tool(permission="app.view_effect")

@@ -28,7 +28,7 @@ def running() -> Iterator[Shop]:
 
 @pytest.mark.parametrize("mode", ["auto", "legacy", "2026-07-28"])
 def test_the_official_client_lists_calls_and_retries(running: Shop, mode: str) -> None:
-    """R06, R07: as a client of today sends a key."""
+    """R03, R06, R07: as a client of today sends a key, and what it keeps of what it is told."""
     before = running.effects()["payments"]
 
     async def converse() -> None:
@@ -46,8 +46,14 @@ def test_the_official_client_lists_calls_and_retries(running: Shop, mode: str) -
             listed = await client.list_tools()
             assert "charge_payment" in {tool.name for tool in listed.tools}
             assert "staff_report" not in {tool.name for tool in listed.tools}
+            about_keys = {"retentionSeconds": 86400, "keyIn": {"params": "idempotencyKey"}}
+            if mode != "2026-07-28":  # With the version given, the client does not ask what there is.
+                assert (client.server_capabilities.extensions or {})["django-mcp-idem/idempotency"] == about_keys
+                assert (client.server_capabilities.experimental or {})["django-mcp-idem/idempotency"] == about_keys
             first, retry = await charge(5), await charge(5)
             assert first.structured_content == retry.structured_content
+            assert "django-mcp-idem/replayed" not in (first.meta or {})
+            assert "completedAt" in (retry.meta or {})["django-mcp-idem/replayed"]
             assert first.structured_content["amount"] == 5
             with pytest.raises(MCPError) as refused:
                 await charge(6)

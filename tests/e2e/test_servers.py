@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack
+from typing import Any
 
+import httpx
 import pytest
 
 from tests import wire
@@ -15,13 +17,15 @@ POOL_SIZE = 20  # the example's, on PostgreSQL
 
 @pytest.mark.parametrize("kind", COMMANDS)
 def test_a_retry_over_http_is_replayed_and_charges_once(kind: str) -> None:
-    """R06, behind each server and in each protocol version."""
+    """R06, behind each server and in each protocol version: all but the mark is the first answer's."""
     with shop(kind) as running:
         for version in wire.VERSIONS:
             sent = request("charge_payment", {"amount": 5, "currency": "EUR"}, key=version, version=version)
             first, retry = running.post(*sent), running.post(*sent)
             assert first.json()["result"]["structuredContent"]["amount"] == 5
-            assert retry.content == first.content
+            assert wire.unmarked(retry.content) == first.content
+            assert retry.headers["Idempotency-Replayed"] == "true"
+            assert "Idempotency-Replayed" not in first.headers
 
         assert running.effects() == {"payments": len(wire.VERSIONS), "notifications": 0}
 
@@ -36,7 +40,7 @@ def test_a_hostile_project_changes_nothing(kind: str) -> None:
         sent = request("charge_payment", {"amount": 5, "currency": "EUR"}, key="k")
         first = running.post(*sent)
         assert first.status_code == 200
-        assert running.post(*sent).content == first.content
+        assert wire.unmarked(running.post(*sent).content) == first.content
         assert running.effects() == {"payments": 1, "notifications": 0}
 
         with running.sent("slow_notify", {"email": "a@example.com", "seconds": 3}, key="slow") as answer:
@@ -47,6 +51,26 @@ def test_a_hostile_project_changes_nothing(kind: str) -> None:
             assert b"200 OK" in answer.recv(1000)
         slashed = request("slow_notify", {"email": "a@example.com", "seconds": 3}, key="slow")
         assert "result" in running.post(*slashed).json()
+
+
+@pytest.mark.parametrize("kind", COMMANDS)
+def test_a_key_in_the_header_arrives_behind_each_server_and_two_are_refused(kind: str) -> None:
+    """R02: however a server joins headers of one name, and passes on bytes that are not ASCII."""
+    with shop(kind, project="tests.e2e.hostile", path="/api/v1/mcp") as running:
+        body, headers = request("charge_payment", {"amount": 5, "currency": "EUR"})
+
+        def post(*values: bytes) -> dict[str, Any]:
+            keys = [(b"Idempotency-Key", value) for value in values]
+            sent = [*((name.encode(), value.encode()) for name, value in headers.items()), *keys]
+            answer: dict[str, Any] = httpx.post(running.url, content=body, headers=sent, timeout=20).json()
+            return answer
+
+        first = post(b'"order 1"')["result"]["structuredContent"]
+        assert post(b'"order 1"')["result"]["structuredContent"] == first
+        assert post(b"order-2")["result"]["structuredContent"] != first
+        for values in [(b"order-1", b"order-1"), (b'"order 1"', b'"order 1"'), (b"caf\xc3\xa9",), (b"",)]:
+            assert post(*values)["error"]["data"] == {"type": "idempotency_key_invalid"}, values
+        assert running.effects()["payments"] == 2
 
 
 def test_a_duplicate_is_answered_while_every_other_worker_thread_sleeps_in_a_tool() -> None:

@@ -62,7 +62,7 @@ SLOTS = [*[(0, "k1")] * 10, (0, "k2"), (0, "k3"), (1, "k1"), (1, "k2"), (1, "k3"
 
 Told = tuple[str, Any]
 
-site = Site("history")
+site = Site("history", mark_replays=False)
 
 
 ACTIONS = [

@@ -33,7 +33,7 @@ def claim_of(record: IdempotencyRecord) -> Claim:
 
 
 def seen(record: IdempotencyRecord) -> Snapshot:
-    snapshot = records.look_up(Identity(record.scope_digest, record.key_digest))
+    snapshot = records.look_up(Identity(record.scope_digest, record.key_digest), window=None)
     assert snapshot is not None
     return snapshot
 
@@ -51,11 +51,11 @@ def take_over(record: IdempotencyRecord) -> Callable[[], object]:
 
 
 def abandon(record: IdempotencyRecord) -> Callable[[], object]:
-    return partial(records.abandon, seen(record))
+    return partial(records.abandon, seen(record), window=None)
 
 
 def discard(record: IdempotencyRecord) -> Callable[[], object]:
-    return partial(records.discard, seen(record))
+    return partial(records.discard, seen(record), window=None)
 
 
 def settle(record: IdempotencyRecord) -> Callable[[], object]:

@@ -29,6 +29,7 @@ RUNNING = Snapshot(
     fingerprint_version=VERSION,
     ending=None,
     result=None,
+    finished_at=None,
     expired=False,
     lease_over=False,
 )

@@ -1,0 +1,33 @@
+"""A visit: one request at a site, as the SDK hands it through to the handlers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.http import HttpRequest
+from mcp.server import ServerRequestContext
+
+from .auth.callers import Caller
+
+
+@dataclass(kw_only=True)
+class Visit:
+    """Who asks a site, and what is to be said of the answer that the SDK's models have no place for.
+
+    Attributes:
+        caller: Who is calling.
+        request: The HTTP request, if it came over HTTP.
+        session: What names the client's session, in the handshake versions.
+        structured_null: Whether the result has a ``structuredContent`` of null, which the SDK's models lose.
+        replay_of: When the call ended that the answer is a replay of, if it is one and is to say so.
+    """
+
+    caller: Caller
+    request: HttpRequest | None
+    session: str | None = None
+    structured_null: bool = False
+    replay_of: datetime | None = None
+
+
+Context = ServerRequestContext[Visit]
