@@ -5,6 +5,8 @@ PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do \
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 MARIADB_DRIVER := .venv/.mariadb-driver
+NODE_MODULES := tests/node/node_modules/.installed
+NPM := PATH="$(abspath $(BIN)):$$PATH" NODE_OPTIONS=--use-system-ca npm
 
 # make test: of sqlite, postgres, mariadb and mariadb-repeatable-read. The last two take Debian's mariadb-server and
 # mariadb-client too, and gcc, pkg-config and libmariadb-dev to build the driver.
@@ -30,7 +32,7 @@ demo: $(INSTALLED)
 	$(BIN)/python -m example_project.demo
 
 # Run the tests on each of the DATABASES, up to the first that fails; ARGS goes to pytest.
-test: $(INSTALLED) $(if $(filter mariadb%,$(DATABASES)),$(MARIADB_DRIVER))
+test: $(INSTALLED) $(NODE_MODULES) $(if $(filter mariadb%,$(DATABASES)),$(MARIADB_DRIVER))
 	set -e; for database in $(DATABASES); do \
 		echo "TEST_DATABASE=$$database"; TEST_DATABASE=$$database $(BIN)/python -m pytest $(ARGS); done
 
@@ -62,9 +64,11 @@ COMPILE = $(BIN)/uv pip compile --universal --python-version 3.11 --generate-has
 lock: $(INSTALLED)
 	$(COMPILE) --group dev --output-file requirements.lock pyproject.toml
 	$(COMPILE) --group mariadb --output-file requirements-mariadb.lock
+	$(COMPILE) --group node --output-file requirements-node.lock
+	cd tests/node && $(NPM) update --package-lock-only
 
 clean:
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist *.egg-info db.sqlite3*
+	rm -rf .venv tests/node/node_modules .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist *.egg-info db.sqlite3*
 
 $(INSTALLED): requirements.lock pyproject.toml
 	$(or $(PYTHON),$(error Python 3.11 or later is needed)) -m venv .venv
@@ -75,4 +79,10 @@ $(INSTALLED): requirements.lock pyproject.toml
 $(MARIADB_DRIVER): $(INSTALLED) requirements-mariadb.lock
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --require-hashes \
 		-r requirements-mariadb.lock
+	touch $@
+
+# Node comes from PyPI as everything else does, so that no other has to be there.
+$(NODE_MODULES): $(INSTALLED) requirements-node.lock tests/node/package.json tests/node/package-lock.json
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-node.lock
+	cd tests/node && $(NPM) ci --ignore-scripts --silent
 	touch $@
