@@ -73,6 +73,15 @@ class ToolContext:
         if self.reports is not None:
             self.reports.log(level, data, logger)
 
+    def close_sse_stream(self) -> None:
+        """Let the client hang up and come back for what follows, so that a long body keeps no connection open.
+
+        It does so only where the client can come back, which is on an ASGI server in the protocol versions before
+        2026-07-28. Elsewhere nothing happens.
+        """
+        if self.reports is not None:
+            self.reports.close_stream()
+
     def downstream_key(self, label: str = "") -> str:
         """An idempotency key for a service that the body calls.
 

@@ -24,6 +24,7 @@ from .registry import Site
 from .reports import Reports, set_level
 from .sources import SentKey, sent_key
 from .states import Ending
+from .subscriptions import Subscriptions, declare_subscriptions
 from .visits import Context, Visit
 
 RETRYABLE = -3182
@@ -80,7 +81,7 @@ def get_server(site: Site) -> Server[Visit]:
         tool = site.get_tool(name)
         return None if tool is None else tool.arguments.schema
 
-    lists, readings = Listings(site), Readings(site)
+    lists, readings, subscriptions = Listings(site), Readings(site), Subscriptions(site)
     # A capability is declared where there is a handler.
     has_resources = bool(site.resources or site.templates)
     has_completions = any(entry.completers for entry in (*site.prompts, *site.templates))
@@ -99,12 +100,20 @@ def get_server(site: Site) -> Server[Visit]:
         on_list_resource_templates=lists.templates if has_resources else None,
         on_read_resource=readings.read_resource if has_resources else None,
         on_completion=readings.complete if has_completions else None,
+        on_subscriptions_listen=subscriptions.listen,
     )
+    # Deprecated by the SDK as arguments: the handshake versions have them.
+    if has_resources:
+        server.add_request_handler("resources/subscribe", mcp_types.SubscribeRequestParams, subscriptions.subscribe)
+        server.add_request_handler(
+            "resources/unsubscribe", mcp_types.UnsubscribeRequestParams, subscriptions.unsubscribe
+        )
     server.add_request_handler("logging/setLevel", mcp_types.SetLevelRequestParams, set_logging_level)
     server.middleware += [
         _keep_structured_null,
         _mark_replay,
         advertise_on(site),
+        declare_subscriptions,
         require_capabilities,
         state_boundary(site),
     ]

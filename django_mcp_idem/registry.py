@@ -9,8 +9,10 @@ from typing import Any, Literal, TypeVar, cast, overload
 
 from django.core.exceptions import ImproperlyConfigured
 from django.urls import URLPattern
+from mcp.shared.subscriptions import PromptsListChanged, ResourcesListChanged, ResourceUpdated, ToolsListChanged
 from mcp_types import Annotations, Icon
 
+from .changes import announce
 from .entries import Entry, read_icons
 from .prompts import Prompt, make_prompt
 from .resources import Resource, check_ttl, make_resource
@@ -160,6 +162,34 @@ class Site(tuple[Sequence[URLPattern], str, str]):
     def get_resource(self, uri: str) -> Resource | None:
         """The resource or the template that was registered with exactly this URI, if there is one."""
         return self._resources.get(uri)
+
+    def notify_tools_changed(self, *, using: str | None = None) -> None:
+        """Tell listening clients to list the tools again: a permission was granted, or a tool registered.
+
+        Like its siblings it may be called from any code of the project, and takes effect once the transaction that it
+        is called in has been committed. It waits for Redis for as long as the setting ``LOCK_TIMEOUT`` at most.
+
+        Args:
+            using: Alias of the database whose transaction it is; ``None`` for the default one.
+        """
+        announce(self.name, ToolsListChanged(), using=using)
+
+    def notify_prompts_changed(self, *, using: str | None = None) -> None:
+        """Tell listening clients to list the prompts again; see ``notify_tools_changed``."""
+        announce(self.name, PromptsListChanged(), using=using)
+
+    def notify_resources_changed(self, *, using: str | None = None) -> None:
+        """Tell listening clients to list resources and templates again; see ``notify_tools_changed``."""
+        announce(self.name, ResourcesListChanged(), using=using)
+
+    def notify_resource_updated(self, uri: str, *, using: str | None = None) -> None:
+        """Tell clients that subscribed to a resource, and may still see it, to read it again.
+
+        Args:
+            uri: Its URI, of which one from a template has its variables filled in.
+            using: As for ``notify_tools_changed``.
+        """
+        announce(self.name, ResourceUpdated(uri), using=using)
 
     @overload
     def tool(self, function: F, /) -> F: ...

@@ -52,6 +52,11 @@ class Reports:
         params = LoggingMessageNotificationParams(level=level, data=data, logger=name)
         self._send(partial(self._log, LoggingMessageNotification(params=params)))
 
+    def close_stream(self) -> None:
+        """End the connection, if the client can come back for the rest."""
+        if self._ctx.close_sse_stream is not None:
+            self._send(self._ctx.close_sse_stream)
+
     async def _log(self, message: LoggingMessageNotification) -> None:
         if message.params.level in await _wanted_levels(self._ctx):
             await self._ctx.session.send_notification(message, self._ctx.request_id)

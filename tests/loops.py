@@ -34,6 +34,13 @@ async def post(body: bytes, headers: Mapping[str, str]) -> HttpResponse | Stream
     return await resolve("/mcp").func(request)  # type: ignore[no-any-return]
 
 
+async def get(headers: Mapping[str, str]) -> HttpResponse | StreamingHttpResponse:
+    """The endpoint's response to a client that wants to be told something, which has not been read."""
+    sent = {name: value for name, value in headers.items() if name != "Content-Type"}
+    request = AsyncRequestFactory().get("/mcp", headers=sent)
+    return await resolve("/mcp").func(request)  # type: ignore[no-any-return]
+
+
 async def read(response: HttpResponse | StreamingHttpResponse) -> bytes:
     """All of a response."""
     if not isinstance(response, StreamingHttpResponse):

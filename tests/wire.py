@@ -48,6 +48,20 @@ def headers(token: str, method: str, name: str | None = None, version: str = MOD
     return sent
 
 
+def events(stream: bytes) -> list[dict[str, bytes]]:
+    """The server-sent events of a stream, each by its fields; without comments."""
+    *whole, rest = stream.split(b"\r\n\r\n")
+    if rest:
+        raise ValueError(f"The last event is not whole: {rest!r}")
+    lines = [[line.partition(b": ") for line in event.split(b"\r\n") if not line.startswith(b":")] for event in whole]
+    return [{name.decode(): value for name, _, value in fields} for fields in lines if fields]
+
+
+def messages(stream: bytes) -> list[dict[str, Any]]:
+    """The messages in a stream of server-sent events."""
+    return [json.loads(event["data"]) for event in events(stream) if event["data"]]
+
+
 def unmarked(replay: bytes) -> bytes:
     """The body of a replay without the mark that says so, and without the ``_meta`` that is there only for the mark.
 

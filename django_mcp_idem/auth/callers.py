@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from django.contrib.auth.base_user import AbstractBaseUser
 from django.contrib.auth.models import AnonymousUser
 
-from ..idempotency.keys import Scope
+from ..idempotency.keys import Scope, digest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +24,10 @@ class Caller:
     def is_anonymous(self) -> bool:
         """Whether nobody signed in, so that there is no scope to record a key under."""
         return self.user.is_anonymous
+
+    def identity(self, endpoint: str) -> str:
+        """What tells the caller from others at one endpoint. Nothing tells one anonymous caller from another."""
+        return digest(endpoint) if self.is_anonymous else self.scope(endpoint).digest
 
     def scope(self, endpoint: str) -> Scope:
         """The scope of the caller's keys at one endpoint.

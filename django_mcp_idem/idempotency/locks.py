@@ -14,12 +14,10 @@ from typing import Any, Protocol, cast
 from django.core.cache import caches
 from django.core.signals import setting_changed
 from django.dispatch import receiver
-from django_redis import get_redis_connection
-from redis import ConnectionPool, Redis, RedisError
-from redis.backoff import NoBackoff
-from redis.retry import Retry
+from redis import RedisError
 
 from ..conf import get_settings
+from ..redis_clients import impatient_client
 from .equivalence import VERSION
 from .keys import Identity
 
@@ -90,7 +88,7 @@ class RedisLock:
     """One Redis key for each call in flight, gone by itself when the lease is over."""
 
     def __init__(self, alias: str) -> None:
-        self._redis = _impatient_client(alias)
+        self._redis = impatient_client(alias)
         self._key = caches[alias].make_key
         self._failures = 0
 
@@ -156,19 +154,3 @@ def get_lock() -> Lock:
     """The lock that the settings name."""
     alias = get_settings().LOCK_CACHE
     return NoLock() if alias is None else _redis_lock(alias)
-
-
-def _impatient_client(alias: str) -> Redis:
-    """A client for the cache's server that neither waits long nor repeats a command.
-
-    The cache's own may do both, and a repeated SET finds the lock it has just taken.
-    """
-    pool = get_redis_connection(alias).connection_pool
-    timeout = get_settings().LOCK_TIMEOUT.total_seconds()
-    options: dict[str, Any] = {
-        **pool.connection_kwargs,
-        "socket_timeout": timeout,
-        "socket_connect_timeout": timeout,
-        "retry": Retry(NoBackoff(), 0),
-    }
-    return Redis(connection_pool=ConnectionPool(connection_class=pool.connection_class, **options))

@@ -8,7 +8,9 @@ from __future__ import annotations
 import logging
 import signal
 import threading
+from collections.abc import Callable
 from types import FrameType
+from typing import ClassVar
 
 from django.db import Error
 
@@ -25,11 +27,22 @@ class _Shutdown:
 
     begun = False
     handler: object = None
+    hooks: ClassVar[list[Callable[[], None]]] = []
 
 
 def is_shutting_down() -> bool:
     """Whether this process has been told to end."""
     return _Shutdown.begun
+
+
+def on_shutdown(hook: Callable[[], None]) -> None:
+    """Have ``hook`` called when this process has been told to end, in a signal handler: it must neither wait nor lock.
+
+    Args:
+        hook: What to call. Given again it is called once.
+    """
+    if hook not in _Shutdown.hooks:
+        _Shutdown.hooks.append(hook)
 
 
 def watch_for_shutdown() -> None:
@@ -55,6 +68,8 @@ def begin_shutdown() -> None:
     """Refuse new claims from now on, and settle after the grace period what still runs."""
     if not _Shutdown.begun:
         _Shutdown.begun = True
+        for hook in _Shutdown.hooks:
+            hook()
         grace = threading.Timer(get_settings().SHUTDOWN_GRACE.total_seconds(), _settle_in_flight)
         grace.daemon = True
         grace.start()

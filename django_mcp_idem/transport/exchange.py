@@ -19,6 +19,7 @@ from mcp_types import ErrorData, ProgressToken, RequestId
 from ..protocol import RefusedError, get_server
 from ..registry import Site
 from ..visits import Visit
+from .recordings import Recording
 
 JSON = dict[str, Any]
 
@@ -38,18 +39,33 @@ class Reply:
     refused: bool = False
 
 
+class CloseStream:
+    """Among the messages: the body wants the connection to end here and the client to come back for the rest."""
+
+
 class Outlet:
     """Where the messages go that come before the reply. They are not waited for.
 
     Attributes:
         is_live: Whether they reach the client while the call goes on, so that it can be asked in mid-call.
-        closed: Whether the client has gone away, so that nothing reaches it any more.
+        recording: Where they are kept too, so that a client which lost the stream can come back to it.
+        closed: Whether the client has gone away for good, so that nothing reaches it any more.
     """
 
-    def __init__(self, put: Callable[[JSON], None], *, is_live: bool = False) -> None:
-        self.send = put
+    def __init__(self, put: Callable[[JSON | CloseStream], None], *, is_live: bool = False) -> None:
+        self._put = put
         self.is_live = is_live
+        self.recording: Recording | None = None
         self.closed = False
+
+    def send(self, message: JSON) -> None:
+        """Send a message."""
+        self._put(message)
+
+    async def close_stream(self) -> None:
+        """End the connection and go on, if the client can come back."""
+        if self.recording is not None:
+            self._put(CloseStream())
 
 
 def no_outlet() -> Outlet:
@@ -124,11 +140,12 @@ async def serve(
     Returns:
         The reply; an exception of any handler becomes an error that reveals nothing of it.
     """
+    outlet = outlet or no_outlet()
     exchange = Exchange(
         transport=transport,
         request_id=request_id,
-        message_metadata=ServerMessageMetadata(request_context=visit.request),
-        outlet=outlet or no_outlet(),
+        message_metadata=ServerMessageMetadata(request_context=visit.request, close_sse_stream=outlet.close_stream),
+        outlet=outlet,
         ask=ask,
         progress_token=progress_token_from_params(params),
     )

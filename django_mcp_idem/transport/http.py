@@ -9,6 +9,7 @@ from typing import Any
 from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.core.exceptions import RequestDataTooBig
+from django.core.handlers.asgi import ASGIRequest
 from django.db.transaction import non_atomic_requests
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
 from django.urls import URLPattern, re_path
@@ -40,17 +41,21 @@ from ..auth.tokens import authenticate
 from ..conf import get_settings
 from ..protocol import get_server
 from ..registry import Site
+from ..subscriptions import Subscription, subscription_of_session
 from ..visits import Visit
 from . import origins
 from .exchange import JSON, Ask, Outlet, Reply, error_reply, no_outlet, serve
+from .listening import Listening
 from .questions import Question, answer
-from .session import connection_of, session_id
-from .streams import Response, respond
+from .recordings import Recording, Resumed
+from .session import connection_of, session_id, takes_priming
+from .streams import Response, respond, stream
 
 Headers = Mapping[str, str]
 View = Callable[[HttpRequest], Coroutine[Any, Any, Response]]
 
 SESSION_HEADER = "Mcp-Session-Id"
+LAST_EVENT_HEADER = "Last-Event-ID"
 REPLAYED_HEADER = "Idempotency-Replayed"
 
 VERSION_WITH_BATCHES = "2025-03-26"
@@ -72,6 +77,8 @@ def make_view(site: Site) -> View:
     async def endpoint(request: HttpRequest) -> Response:
         if not origins.is_allowed(request):
             return HttpResponse(status=403)
+        if request.method == "GET" and isinstance(request, ASGIRequest):
+            return await respond(request, lambda outlet: _open_stream(site, request, outlet))
         if request.method != "POST":
             return HttpResponseNotAllowed(["POST"])
         return await respond(request, lambda outlet: _answer(site, request, outlet))
@@ -82,7 +89,32 @@ def make_view(site: Site) -> View:
     return endpoint
 
 
-async def _answer(site: Site, request: HttpRequest, outlet: Outlet) -> HttpResponse:
+async def _open_stream(site: Site, request: HttpRequest, outlet: Outlet) -> Response:
+    """Tell a client of the handshake versions of changes, or what followed the last event of a stream that it lost."""
+    try:
+        caller = await sync_to_async(authenticate)(request)
+    except Unauthenticated as refused:
+        return _unauthorized(refused)
+    headers = _headers(request)
+    if headers.get(MCP_PROTOCOL_VERSION_HEADER, LATEST_HANDSHAKE_VERSION) not in HANDSHAKE_PROTOCOL_VERSIONS:
+        return HttpResponseNotAllowed(["POST"])
+    if not outlet.is_live:
+        return HttpResponse(status=406)
+    last_event_id = headers.get(LAST_EVENT_HEADER.lower())
+    if last_event_id is not None:
+        resumed = Resumed(caller, site.name, last_event_id)
+        return stream(resumed) if await resumed.exists() else HttpResponse(status=404)
+    subscription = subscription_of_session(site, headers.get(SESSION_HEADER.lower()))
+    return await _listen(request, subscription, last=None)
+
+
+async def _listen(request: HttpRequest, subscription: Subscription, *, last: JSON | None) -> Response:
+    listening = Listening(request, subscription, last=last)
+    await sync_to_async(listening.begin)()
+    return stream(listening)
+
+
+async def _answer(site: Site, request: HttpRequest, outlet: Outlet) -> Response:
     try:
         caller, body = await sync_to_async(_receive)(request)
     except Unauthenticated as refused:
@@ -93,21 +125,26 @@ async def _answer(site: Site, request: HttpRequest, outlet: Outlet) -> HttpRespo
         return HttpResponse(status=415)
     if not request.accepts("application/json"):
         return HttpResponse(status=406)
-    # Some servers leave the white space around a value, which is no part of it.
-    headers = {name.lower(): value.strip() for name, value in request.headers.items()}
+    headers = _headers(request)
     try:
         message = jsontext.parse(body)
     except jsontext.ParseError as error:
         return _rejected(None, ErrorData(code=PARSE_ERROR, message=f"The body is not valid JSON: {error}"))
-    visit = Visit(caller=caller, request=request, session=headers.get(SESSION_HEADER.lower()))
-    post = _Post(site=site, visit=visit, headers=headers, outlet=outlet)
+    session = headers.get(SESSION_HEADER.lower())
+    visit = Visit(caller=caller, request=request, session=session, can_listen=outlet.is_live)
+    post = _Post(site=site, request=request, visit=visit, headers=headers, outlet=outlet)
     if _is_of_a_handshake_version(message, headers):
-        response = await _answer_handshake(post, message)
+        response: Response = await _answer_handshake(post, message)
     else:
         response = await _answer_modern(post, message)
     if visit.replay_of is not None:
         response[REPLAYED_HEADER] = "true"
     return response
+
+
+def _headers(request: HttpRequest) -> Headers:
+    # Some servers leave the white space around a value, which is no part of it.
+    return {name.lower(): value.strip() for name, value in request.headers.items()}
 
 
 def _receive(request: HttpRequest) -> tuple[Caller, bytes]:
@@ -121,12 +158,14 @@ class _Post:
 
     Attributes:
         site: The site.
+        request: The POST itself.
         visit: Who sent it.
         headers: Its headers, in lower case and stripped.
         outlet: Where what comes before the answer goes.
     """
 
     site: Site
+    request: HttpRequest
     visit: Visit
     headers: Headers
     outlet: Outlet
@@ -153,7 +192,13 @@ class _Post:
 
     def connection(self) -> Connection:
         """What is known of a client of the handshake versions."""
-        return connection_of(self.headers.get(SESSION_HEADER.lower()), self.headers.get(MCP_PROTOCOL_VERSION_HEADER))
+        return connection_of(self.visit.session, self.headers.get(MCP_PROTOCOL_VERSION_HEADER))
+
+    def record(self) -> None:
+        """Keep its events for a client of the handshake versions that may lose them."""
+        if self.outlet.is_live:
+            primes = takes_priming(self.visit.session, self.headers.get(MCP_PROTOCOL_VERSION_HEADER))
+            self.outlet.recording = Recording(self.visit.caller, self.site.name, primes=primes)
 
 
 def _is_of_a_handshake_version(message: Any, headers: Headers) -> bool:
@@ -166,7 +211,7 @@ def _is_of_a_handshake_version(message: Any, headers: Headers) -> bool:
     return not (isinstance(meta, dict) and PROTOCOL_VERSION_META_KEY in meta)
 
 
-async def _answer_modern(post: _Post, message: Any) -> HttpResponse:
+async def _answer_modern(post: _Post, message: Any) -> Response:
     """Answer a request that says all about itself (2026-07-28)."""
     if _is_notification(message):
         unsupported = unsupported_protocol_version_rejection(post.headers.get(MCP_PROTOCOL_VERSION_HEADER, ""))
@@ -182,6 +227,8 @@ async def _answer_modern(post: _Post, message: Any) -> HttpResponse:
         return _rejected(request.id, _error_data(mismatch))
     connection = Connection.from_envelope(route.protocol_version, route.client_info, route.client_capabilities)
     reply = await post.serve(request, connection)
+    if post.visit.subscription is not None:
+        return await _listen(post.request, post.visit.subscription, last=reply.message)
     # At 400 and above the TypeScript clients lose an error's data, which a refused caller needs.
     return _json(reply.message, status=200 if reply.refused else _status(reply))
 
@@ -200,6 +247,7 @@ async def _answer_handshake(post: _Post, message: Any) -> HttpResponse:
         return _rejected(None, _NOT_ONE_REQUEST)
     if request.method == "initialize":
         return await _answer_initialize(post, request)
+    post.record()
     reply = await post.serve(request, post.connection(), ask=post.ask if post.outlet.is_live else None)
     return _json(reply.message, status=200)
 

@@ -83,5 +83,4 @@ def _result(answer: JSON | None) -> JSON:
 
 def _name(caller: Caller, endpoint: str, question_id: str) -> str:
     # Only the caller that was asked can answer.
-    scope = "" if caller.is_anonymous else caller.scope(endpoint).digest
-    return f"mcp-idem:question:{digest(endpoint, scope, question_id)}"
+    return f"mcp-idem:question:{digest(caller.identity(endpoint), question_id)}"

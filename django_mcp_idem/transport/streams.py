@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from typing import Any
 
 from asgiref.sync import ThreadSensitiveContext, sync_to_async
 from django.core.handlers.asgi import ASGIRequest
@@ -13,24 +14,21 @@ from django.db import close_old_connections
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 
 from .. import jsontext
-from .exchange import JSON, Outlet, no_outlet
+from . import events
+from .exchange import JSON, CloseStream, Outlet, no_outlet
+from .recordings import Recording
 
 Response = HttpResponse | StreamingHttpResponse
-Answer = Callable[[Outlet], Awaitable[HttpResponse]]
+Answer = Callable[[Outlet], Awaitable[Response]]
 """Makes the response of one JSON message, and sends what comes before it."""
 
-QUIET_SECONDS = 15.0
-"""After so long without a word a stream begins, or says that it is alive: proxies cut what is silent."""
-
-ALIVE = b": alive\r\n\r\n"
-
-_HEADERS = {"Cache-Control": "no-cache, no-transform", "X-Accel-Buffering": "no"}
-_CONTENT_TYPE = "text/event-stream"
+Coming = JSON | CloseStream | Response | None
+"""A message, the wish to close the stream, or at last the response. ``None``: nothing came for a while."""
 
 
 async def respond(request: HttpRequest, answer: Answer) -> Response:
     """Answer with one JSON message, unless something is to be sent before it or it takes long."""
-    if not request.accepts(_CONTENT_TYPE):
+    if not request.accepts(events.CONTENT_TYPE):
         return await answer(no_outlet())
     if not isinstance(request, ASGIRequest):
         return await _respond_at_once(answer)
@@ -40,19 +38,25 @@ async def respond(request: HttpRequest, answer: Answer) -> Response:
     except BaseException:
         await answering.end()
         raise
-    if isinstance(first, HttpResponse):
+    if isinstance(first, HttpResponse | StreamingHttpResponse):
         return first
-    return StreamingHttpResponse(Events(answering, first), content_type=_CONTENT_TYPE, headers=_HEADERS)
+    recording = answering.recording
+    return stream(Events(answering, first) if recording is None else RecordedEvents(answering, first, recording))
 
 
-async def _respond_at_once(answer: Answer) -> HttpResponse:
+def stream(parts: AsyncIterable[bytes]) -> StreamingHttpResponse:
+    """The response that streams server-sent events."""
+    return StreamingHttpResponse(parts, content_type=events.CONTENT_TYPE, headers=events.HEADERS)
+
+
+async def _respond_at_once(answer: Answer) -> Response:
     """Under WSGI nothing is sent before everything is there."""
     messages: list[JSON] = []
-    response = await answer(Outlet(messages.append))
-    if not messages:
+    response = await answer(Outlet(lambda message: messages.append(message) if isinstance(message, dict) else None))
+    if not messages or isinstance(response, StreamingHttpResponse):
         return response
-    events = [*map(_event, messages), _last_event(response)]
-    return HttpResponse(b"".join(events), content_type=_CONTENT_TYPE, headers=_HEADERS)
+    parts = [events.event(text) for text in (*map(_text, messages), response.content) if text]
+    return HttpResponse(b"".join(parts), content_type=events.CONTENT_TYPE, headers=events.HEADERS)
 
 
 class Answering:
@@ -64,15 +68,20 @@ class Answering:
 
     def __init__(self, answer: Answer) -> None:
         self._loop = asyncio.get_running_loop()
-        self._coming: asyncio.Queue[JSON | asyncio.Future[HttpResponse]] = asyncio.Queue()
+        self._coming: asyncio.Queue[JSON | CloseStream | asyncio.Future[Response]] = asyncio.Queue()
         self._outlet = Outlet(self._coming.put_nowait, is_live=True)
         self._task = asyncio.ensure_future(_in_its_own_thread(answer, self._outlet))
         self._task.add_done_callback(self._coming.put_nowait)
 
-    async def next(self) -> JSON | HttpResponse | None:
-        """What comes next: a message, and at last the response. ``None``: nothing for ``QUIET_SECONDS``."""
+    @property
+    def recording(self) -> Recording | None:
+        """Where its events are kept, if they are."""
+        return self._outlet.recording
+
+    async def next(self) -> Coming:
+        """What comes next, and at last the response. ``None``: nothing for ``QUIET_SECONDS``."""
         try:
-            async with asyncio.timeout(QUIET_SECONDS):
+            async with asyncio.timeout(events.QUIET_SECONDS):
                 coming = await self._coming.get()
         except TimeoutError:
             return None
@@ -92,7 +101,7 @@ class Answering:
         self._loop.call_soon_threadsafe(self._task.cancel)
 
 
-async def _in_its_own_thread(answer: Answer, outlet: Outlet) -> HttpResponse:
+async def _in_its_own_thread(answer: Answer, outlet: Outlet) -> Response:
     with ThreadPoolExecutor(1, thread_name_prefix="mcp-idem-call") as thread:
         async with ThreadSensitiveContext(executor=thread):
             try:
@@ -104,17 +113,22 @@ async def _in_its_own_thread(answer: Answer, outlet: Outlet) -> HttpResponse:
 class Events:
     """The server-sent events of an answer, from what came first to its last message."""
 
-    def __init__(self, answering: Answering, first: JSON | None) -> None:
+    def __init__(self, answering: Answering, first: Coming) -> None:
         self._answering = answering
         self._first = first
 
     async def __aiter__(self) -> AsyncGenerator[bytes, None]:
         try:
-            coming: JSON | HttpResponse | None = self._first
-            while not isinstance(coming, HttpResponse):
-                yield ALIVE if coming is None else _event(coming)
+            coming = self._first
+            while not isinstance(coming, HttpResponse | StreamingHttpResponse):
+                if not isinstance(coming, CloseStream):
+                    yield events.ALIVE if coming is None else events.event(_text(coming))
                 coming = await self._answering.next()
-            yield _last_event(coming)
+            if isinstance(coming, StreamingHttpResponse):
+                async for part in coming:
+                    yield part
+            elif coming.content:
+                yield events.event(coming.content)
         finally:
             await self._answering.end()
 
@@ -123,13 +137,64 @@ class Events:
         self._answering.cancel()
 
 
-def _event(message: JSON) -> bytes:
-    return _data(jsontext.write(message, max_depth=jsontext.MESSAGE_DEPTH))
+class RecordedEvents:
+    """The same for a client that can come back: they are written whether it is there or not."""
+
+    def __init__(self, answering: Answering, first: Coming, recording: Recording) -> None:
+        self._answering = answering
+        self._recording = recording
+        self._parts: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self._left = False
+        self._begun = False
+        self._task = _in_the_background(self._write(first))
+
+    async def __aiter__(self) -> AsyncGenerator[bytes, None]:
+        self._begun = True
+        try:
+            while (part := await self._parts.get()) is not None:
+                yield part
+        finally:
+            self._left = True
+
+    def close(self) -> None:
+        """Called by Django when the response has ended. One that did not begin cannot be come back to."""
+        self._left = True
+        if not self._begun:
+            self._answering.cancel()
+
+    async def _write(self, coming: Coming) -> None:
+        try:
+            if priming := await self._recording.begin():
+                self._send(priming)
+            while not isinstance(coming, HttpResponse):
+                if isinstance(coming, dict):
+                    self._send(await self._recording.event(_text(coming)))
+                elif coming is None:
+                    await self._recording.stay()
+                    self._send(events.ALIVE)
+                elif self._recording.goes_on:
+                    self._send(None)
+                coming = await self._answering.next()
+            self._send(await self._recording.end(coming.content))
+        finally:
+            self._send(None)
+            await self._answering.end()
+
+    def _send(self, part: bytes | None) -> None:
+        if not self._left:
+            self._parts.put_nowait(part)
 
 
-def _last_event(response: HttpResponse) -> bytes:
-    return _data(response.content) if response.content else b""
+_background: set[asyncio.Task[None]] = set()
 
 
-def _data(text: bytes) -> bytes:
-    return b"event: message\r\ndata: " + text + b"\r\n\r\n"
+def _in_the_background(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    # The event loop alone would let it be collected.
+    task = asyncio.ensure_future(work)
+    _background.add(task)
+    task.add_done_callback(_background.discard)
+    return task
+
+
+def _text(message: JSON) -> bytes:
+    return jsontext.write(message, max_depth=jsontext.MESSAGE_DEPTH)

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from django_mcp_idem.states import State
 from tests import wire
 from tests.app.models import Effect
 from tests.factories import TokenFactory, UserFactory
-from tests.loops import post, read, run
+from tests.loops import get, post, read, run
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -63,7 +64,8 @@ async def messages(response: HttpResponse | StreamingHttpResponse) -> AsyncGener
     assert isinstance(response, StreamingHttpResponse)
     async with aclosing(aiter(response)) as parts:
         async for part in parts:
-            yield json.loads(part.partition(b"data: ")[2])
+            for message in wire.messages(part):
+                yield message
 
 
 @pytest.mark.parametrize("key", [None, "k"])
@@ -126,8 +128,32 @@ def test_a_client_that_answers_with_an_error_fails_the_call(version: str) -> Non
     assert not Effect.objects.exists()
 
 
-def test_a_client_that_goes_away_is_not_waited_for(version: str) -> None:
+def test_a_client_that_went_away_can_come_back_and_answer(version: str) -> None:
+    """R24: on a stream that goes on where it broke off."""
+
+    async def scenario() -> None:
+        session = await begin_session(version, elicitation={})
+        broken = await post(*call(version, session, None))
+        parts = aiter(broken)
+        first = wire.events(await anext(parts))[0]
+        await parts.aclose()
+        broken.close()
+
+        resumed = messages(await get({**call(version, session, None)[1], "Last-Event-ID": first["id"].decode()}))
+        if not first["data"]:
+            first["data"] = json.dumps(await anext(resumed)).encode()
+        await send_answer(version, json.loads(first["data"])["id"], ANSWER)
+
+        assert (await anext(resumed))["result"]["content"][0]["text"] == "Alice for a"
+
+    run(scenario)
+
+
+def test_a_client_that_goes_away_is_waited_for_no_longer_than_a_body_may_run(
+    version: str, settings: DjangoSettings
+) -> None:
     """R24, R25: its call ends, and its key is not stuck."""
+    settings.MCP_IDEM = {**settings.MCP_IDEM, "MAX_RUNTIME": timedelta(seconds=1)}
 
     async def scenario() -> None:
         session = await begin_session(version, elicitation={})

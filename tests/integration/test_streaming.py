@@ -12,7 +12,7 @@ from django.http import StreamingHttpResponse
 from django.test import Client
 
 from django_mcp_idem.models import IdempotencyRecord
-from django_mcp_idem.transport import streams
+from django_mcp_idem.transport import events
 from tests import wire
 from tests.app import mcp_tools
 from tests.app.models import Effect
@@ -41,13 +41,6 @@ def request(name: str, key: str | None = None, version: str = wire.MODERN, **met
     return wire.message("tools/call", params, "id"), wire.headers("t", "tools/call", name, version)
 
 
-def events(stream: bytes) -> list[dict[str, Any]]:
-    """The messages in a stream, of which each event has one."""
-    *whole, rest = stream.split(b"\r\n\r\n")
-    assert rest == b""
-    return [json.loads(event.removeprefix(b"event: message\r\ndata: ")) for event in whole if event != b": alive"]
-
-
 @pytest.fixture(autouse=True)
 def token(user: User) -> None:
     TokenFactory(user=user, text="t")
@@ -65,7 +58,7 @@ def test_what_a_body_reports_is_sent_in_order_and_before_its_result(name: str, k
         assert response.headers["Content-Type"] == "text/event-stream"
         assert response.headers["X-Accel-Buffering"] == "no"
         assert response.headers["Cache-Control"] == "no-cache, no-transform"
-        *reports, reply = events(await read(response))
+        *reports, reply = wire.messages(await read(response))
         assert [report["params"] for report in reports] == [PROGRESS[0], LOG[0], PROGRESS[1], LOG[1]]
         methods = ["notifications/progress", "notifications/message"] * 2
         assert [report["method"] for report in reports] == methods
@@ -94,7 +87,7 @@ def test_nothing_is_sent_that_was_not_asked_for(meta: dict[str, Any], sent: list
     async def scenario() -> None:
         response = await post(*request("reports", **meta))
         if sent:
-            *reports, _ = events(await read(response))
+            *reports, _ = wire.messages(await read(response))
             assert [report["params"] for report in reports] == sent
         else:
             assert response.headers["Content-Type"] == "application/json"
@@ -117,14 +110,14 @@ def test_under_wsgi_the_stream_is_sent_when_it_is_whole(client: Client) -> None:
     response = client.post("/mcp", body, headers.pop("Content-Type"), headers=headers)
 
     assert response["Content-Type"] == "text/event-stream"
-    *reports, reply = events(response.content)
+    *reports, reply = wire.messages(response.content)
     assert [report["params"] for report in reports] == PROGRESS
     assert reply["result"]["isError"] is False
 
 
 def test_a_quiet_call_begins_its_stream_and_says_that_it_is_alive(monkeypatch: pytest.MonkeyPatch) -> None:
     """Before a proxy takes it for dead."""
-    monkeypatch.setattr(streams, "QUIET_SECONDS", 0.01)
+    monkeypatch.setattr(events, "QUIET_SECONDS", 0.01)
     go_on = asyncio.Event()
     mcp_tools.wait_for[:] = [go_on.wait]
 
@@ -134,10 +127,10 @@ def test_a_quiet_call_begins_its_stream_and_says_that_it_is_alive(monkeypatch: p
         response = await post(body, headers)
         assert isinstance(response, StreamingHttpResponse)
         parts = aiter(response)
-        assert [await anext(parts), await anext(parts)] == [streams.ALIVE] * 2
+        assert [await anext(parts), await anext(parts)] == [events.ALIVE] * 2
         go_on.set()
         last = [part async for part in parts][-1]
-        assert json.loads(last.partition(b"data: ")[2])["result"]["isError"] is False
+        assert wire.messages(last)[0]["result"]["isError"] is False
 
     run(scenario)
 
@@ -174,7 +167,7 @@ def test_a_session_gets_log_messages_from_the_level_on_that_it_set(version: str)
         body, headers = request("reports", None, version)
         warned = await post(body, {**headers, "Mcp-Session-Id": "one"})
         silent = await post(body, {**headers, "Mcp-Session-Id": "two"})
-        *reports, _ = events(await read(warned))
+        *reports, _ = wire.messages(await read(warned))
         assert [report["params"] for report in reports] == LOG[1:]
         assert silent.headers["Content-Type"] == "application/json"
 

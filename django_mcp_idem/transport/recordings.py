@@ -1,0 +1,141 @@
+"""The events of a stream, kept for a while for a client of the handshake versions that lost it and comes back.
+
+They lie in the shared cache, so that it may come back to another process. What they are kept under cannot be guessed,
+and belongs to the caller.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import AsyncGenerator
+from functools import partial
+from typing import Any
+
+from asgiref.sync import sync_to_async
+
+from ..auth.callers import Caller
+from ..conf import get_settings
+from ..idempotency.keys import digest
+from ..shared import get_shared_cache
+from .events import ALIVE, QUIET_SECONDS, event, priming_event
+
+logger = logging.getLogger(__name__)
+
+KEPT_SECONDS = 10 * 60
+_POLL_SECONDS = 0.05
+_MAX_POLL_SECONDS = 1.0
+
+
+class Recording:
+    """The events of one stream, numbered from 0, which says nothing but where it begins.
+
+    Args:
+        caller: Whose stream it is.
+        endpoint: The site's name.
+        primes: Whether the client knows what to do with an event that has no data (since 2025-11-25).
+    """
+
+    def __init__(self, caller: Caller, endpoint: str, *, primes: bool) -> None:
+        self._stream = secrets.token_urlsafe(16)
+        self._name = partial(_name, caller, endpoint, self._stream)
+        self._primes = primes
+        self._next = 0
+        self._failed = False
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether the client can come back to it."""
+        return self._next > 0 and not self._failed
+
+    async def begin(self) -> bytes:
+        """Keep that there is such a stream. Returns what to send first."""
+        event_id = await self._keep(b"")
+        return priming_event(event_id) if event_id is not None and self._primes else b""
+
+    async def event(self, data: bytes) -> bytes:
+        """Keep a message. Returns the event that it is sent as."""
+        event_id = await self._keep(data)
+        return event(data, event_id)
+
+    async def end(self, data: bytes) -> bytes:
+        """Keep the last message, and that it is the last. Returns the event that it is sent as."""
+        sent = await self.event(data)
+        await self._keep(None)
+        return sent
+
+    async def stay(self) -> None:
+        """Keep what there is for longer."""
+        if self.goes_on:
+            await self._attempt(lambda: get_shared_cache().touch(self._name(self._next - 1), KEPT_SECONDS))
+
+    async def _keep(self, data: bytes | None) -> str | None:
+        number = self._next
+        await self._attempt(lambda: get_shared_cache().set(self._name(number), (data,), KEPT_SECONDS))
+        if self._failed:
+            return None
+        self._next += 1
+        return f"{self._stream}.{number}"
+
+    async def _attempt(self, act: Any) -> None:
+        """Without its record a stream is one that cannot be come back to, and no worse."""
+        if self._failed:
+            return
+        try:
+            await sync_to_async(act, thread_sensitive=False)()
+        except Exception:
+            logger.warning("The events of a stream could not be kept, so it cannot be resumed.", exc_info=True)
+            self._failed = True
+
+
+class Resumed:
+    """What follows an event in a recording, as it comes about.
+
+    Args:
+        caller: Who comes back.
+        endpoint: The site's name.
+        event_id: The ``Last-Event-ID``.
+    """
+
+    def __init__(self, caller: Caller, endpoint: str, event_id: str) -> None:
+        self._stream, _, number = event_id.rpartition(".")
+        self._number = int(number) if number.isdecimal() else -1
+        self._name = partial(_name, caller, endpoint, self._stream)
+
+    async def exists(self) -> bool:
+        """Whether the event is one that was sent to this caller, not too long ago."""
+        return self._number >= 0 and await self._get(self._number) is not None
+
+    async def __aiter__(self) -> AsyncGenerator[bytes, None]:
+        clock = asyncio.get_running_loop().time
+        yield ALIVE
+        told = begun = clock()
+        pause = _POLL_SECONDS
+        # Longer than that no body runs, so its process has ended.
+        while clock() - begun < get_settings().MAX_RUNTIME.total_seconds():
+            kept = await self._get(self._number + 1)
+            if kept is not None:
+                (data,) = kept
+                if data is None:
+                    return
+                self._number += 1
+                yield event(data, f"{self._stream}.{self._number}")
+                told, pause = clock(), _POLL_SECONDS
+                continue
+            if clock() - told > QUIET_SECONDS:
+                yield ALIVE
+                told = clock()
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _MAX_POLL_SECONDS)
+
+    async def _get(self, number: int) -> tuple[bytes | None] | None:
+        name = self._name(number)
+        found: tuple[bytes | None] | None = await sync_to_async(
+            lambda: get_shared_cache().get(name), thread_sensitive=False
+        )()
+        return found
+
+
+def _name(caller: Caller, endpoint: str, stream: str, number: int) -> str:
+    return f"mcp-idem:event:{digest(caller.identity(endpoint), stream)}:{number}"
