@@ -424,6 +424,12 @@ async def reports_async(ctx: ToolContext) -> str:
     return _report(ctx)
 
 
+@tool
+def hangs_up(ctx: ToolContext) -> str:
+    ctx.close_sse_stream()
+    return "done"
+
+
 @tool(rerun_safe=True)
 def nested(depth: int) -> list[Any]:
     _effect("nested")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from queue import Queue
 from typing import Any
 
 import pytest
@@ -13,8 +15,10 @@ from django.contrib.auth.models import User
 from django.core.cache import caches
 from django_redis import get_redis_connection
 from mcp.shared.exceptions import MCPError
+from mcp.shared.subscriptions import PromptsListChanged, ToolsListChanged
 from redis import Redis
 
+from django_mcp_idem import changes, site
 from django_mcp_idem.idempotency.equivalence import fingerprint
 from django_mcp_idem.idempotency.keys import Identity, Scope
 from django_mcp_idem.idempotency.locks import Holder, RedisLock
@@ -207,3 +211,33 @@ def test_a_lock_that_is_anothers_by_now_is_not_released(user: User, redis_server
 
 def _identity(user: User) -> Identity:
     return Identity.of(Scope(endpoint="mcp", kind="user", subject=str(user.pk)), "k")
+
+
+def test_changes_of_other_processes_are_told_again_when_redis_is_back(
+    redis_server: subprocess.Popen[bytes], caplog: pytest.LogCaptureFixture
+) -> None:
+    """R26: and meanwhile a change reaches this process."""
+    port = get_redis_connection("own").connection_pool.connection_kwargs["port"]
+    told: Queue[Any] = Queue()
+    leave = changes.listen("mcp", told.put)
+    try:
+        redis_server.kill()
+        redis_server.wait()
+        site.notify_tools_changed()
+        assert told.get(timeout=5) == ToolsListChanged()
+
+        _, again = start_redis(port)
+        try:
+            channel = caches["own"].make_key("mcp-idem:changes")
+            change = {"method": "notifications/prompts/list_changed", "site": "mcp", "from": "another process"}
+            # What is published before the channel is read again is lost.
+            while told.empty():
+                Redis(port=port).publish(channel, json.dumps(change))
+                time.sleep(0.05)
+            assert told.get() == PromptsListChanged()
+        finally:
+            again.kill()
+            again.wait()
+    finally:
+        leave()
+    assert sum("go unnoticed" in record.message for record in caplog.records) == 1
