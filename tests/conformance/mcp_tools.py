@@ -25,7 +25,7 @@ from mcp_types import (
 )
 from pydantic import Field
 
-from django_mcp_idem import ToolContext, ToolError, tool
+from django_mcp_idem import ToolContext, ToolError, site, tool
 
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8DwHwAFBQIAX8jx0gAAAABJRU5ErkJggg=="
 WAV = "UklGRiYAAABXQVZFZm10IBAAAAABAAEAQB8AAAB9AAACABAAZGF0YQIAAAA="
@@ -291,3 +291,25 @@ def _elicited(ctx: ToolContext, question: ElicitRequest) -> Answer:
     if not _answered(ctx, "details"):
         return InputRequiredResult(input_requests={"details": question})
     return f"User response: {json.dumps(_answers(ctx)['details'])}"
+
+
+@tool
+def test_reconnection(ctx: ToolContext) -> str:
+    """Let the client hang up and come back for the result."""
+    ctx.close_sse_stream()
+    time.sleep(0.2)
+    return "Reconnection test completed"
+
+
+@tool
+def test_trigger_tool_change() -> str:
+    """Announce that the list of tools has changed."""
+    site.notify_tools_changed()
+    return "Announced."
+
+
+@tool
+def test_trigger_prompt_change() -> str:
+    """Announce that the list of prompts has changed."""
+    site.notify_prompts_changed()
+    return "Announced."
