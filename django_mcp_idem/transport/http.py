@@ -77,11 +77,12 @@ def make_view(site: Site) -> View:
     async def endpoint(request: HttpRequest) -> Response:
         if not origins.is_allowed(request):
             return HttpResponse(status=403)
-        if request.method == "GET" and isinstance(request, ASGIRequest):
-            return await respond(request, lambda outlet: _open_stream(site, request, outlet))
-        if request.method != "POST":
-            return HttpResponseNotAllowed(["POST"])
-        return await respond(request, lambda outlet: _answer(site, request, outlet))
+        # Under WSGI an open stream would keep a worker for itself.
+        answers = {"POST": _answer, "GET": _open_stream} if isinstance(request, ASGIRequest) else {"POST": _answer}
+        answer_to = answers.get(str(request.method))
+        if answer_to is None:
+            return HttpResponseNotAllowed(answers)
+        return await respond(request, lambda outlet: answer_to(site, request, outlet))
 
     endpoint.login_required = False  # type: ignore[attr-defined]  # read by LoginRequiredMiddleware
     for alias in settings.DATABASES:

@@ -9,9 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from functools import partial
-from typing import Any
 
 from asgiref.sync import sync_to_async
 
@@ -78,7 +77,7 @@ class Recording:
         self._next += 1
         return f"{self._stream}.{number}"
 
-    async def _attempt(self, act: Any) -> None:
+    async def _attempt(self, act: Callable[[], object]) -> None:
         """Without its record a stream is one that cannot be come back to, and no worse."""
         if self._failed:
             return
