@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import subprocess
@@ -21,6 +22,7 @@ from pytest_django import Settings as DjangoSettings
 
 from django_mcp_idem import Site, ToolContext
 from django_mcp_idem.transport import events
+from django_mcp_idem.transport.listening import Listening
 from tests import wire
 from tests.factories import TokenFactory
 from tests.loops import get, post, read, run
@@ -330,5 +332,33 @@ def test_a_stream_that_nobody_reads_keeps_each_change_once() -> None:
         await sync_to_async(notify("prompts"))()
         assert await told(stream, 1) == [("prompts/list_changed", None)]
         await stream.aclose()
+
+    run(scenario)
+
+
+def test_nothing_is_left_of_a_stream_that_was_closed() -> None:
+    async def scenario() -> None:
+        stream = await listen(**EVERYTHING)
+        await stream.aclose()
+        del stream
+        # The event loop has to come round to the generators.
+        while any(isinstance(left, Listening) for left in gc.get_objects()):
+            await asyncio.sleep(0.01)
+            gc.collect()
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("version", wire.HANDSHAKE)
+def test_no_two_sessions_are_one(version: str) -> None:
+    """Of the same client in the same second, neither."""
+    params = {"protocolVersion": version, "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
+
+    async def begin() -> str:
+        response = await post(wire.message("initialize", params), wire.headers("t", "initialize", None, version))
+        return str(response.headers["Mcp-Session-Id"])
+
+    async def scenario() -> None:
+        assert len({await begin() for _ in range(3)}) == 3
 
     run(scenario)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import pytest
@@ -158,6 +159,22 @@ def test_a_stream_that_is_resumed_says_that_it_is_alive(monkeypatch: pytest.Monk
         go_on.set()
         rest = b"".join([part async for part in parts if part != events.ALIVE])
         assert wire.messages(rest)[-1]["result"]["isError"] is False
+
+    run(scenario)
+
+
+def test_a_stream_can_be_come_back_to_for_as_long_as_its_call_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recordings, "KEPT_SECONDS", 1)
+    monkeypatch.setattr(events, "QUIET_SECONDS", 0.1)
+    mcp_tools.wait_for[:] = [partial(asyncio.sleep, 2)]
+
+    async def scenario() -> None:
+        broken = await begin("waits_external", "2025-06-18", label="a")
+        first = wire.events(await anext(aiter(broken)))[0]
+        broken.close()
+        await asyncio.sleep(1.5)
+        (reply,) = wire.messages(await read(await resume("2025-06-18", first["id"])))
+        assert reply["result"]["isError"] is False
 
     run(scenario)
 

@@ -135,9 +135,10 @@ def test_a_quiet_call_begins_its_stream_and_says_that_it_is_alive(monkeypatch: p
     run(scenario)
 
 
-def test_a_response_that_is_never_begun_leaves_no_call_behind() -> None:
-    """R24: as when the client goes away at that very moment."""
-    body, headers = request("waits_external", progressToken=7)
+@pytest.mark.parametrize("version", wire.VERSIONS)
+def test_a_response_that_is_never_begun_leaves_no_call_behind(version: str) -> None:
+    """R24: as when the client goes away at that very moment, with nothing that it could come back with."""
+    body, headers = request("waits_external", None, version, progressToken=7)
     body = body.replace(b'"arguments": {}', b'"arguments": {"label": "a"}')
     cancelled = asyncio.Event()
 
