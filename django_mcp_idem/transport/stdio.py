@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio
 from asgiref.sync import ThreadSensitiveContext, sync_to_async
@@ -25,6 +25,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import InboundLadderRejection, classify_inbound_request
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp.shared.message import MessageMetadata, ServerMessageMetadata, SessionMessage
+from mcp.shared.subscriptions import ServerEvent
 from mcp.shared.transport_context import TransportContext
 from mcp_types import (
     INTERNAL_ERROR,
@@ -36,14 +37,18 @@ from mcp_types import (
 )
 
 from ..auth.callers import Caller
+from ..changes import listen
 from ..idempotency.shutdown import begin_shutdown
 from ..protocol import get_server
 from ..registry import Site
+from ..subscriptions import Subscription, subscription_of_session
 from ..visits import Visit
 from .lines import LineWriter, Unreadable, parse_line, read_lines
 
 JSON = dict[str, Any]
 Exchange = DispatchContext[TransportContext]
+
+T = TypeVar("T")
 
 
 def serve(site: Site, user_id: Any) -> None:
@@ -128,6 +133,7 @@ class _Conversation:
     """
 
     def __init__(self, site: Site, user_id: Any, outgoing: LineWriter) -> None:
+        self._site = site
         self._server = get_server(site)
         self._user_id = user_id
         self._session = secrets.token_hex(16)
@@ -142,6 +148,9 @@ class _Conversation:
             on_stream_exception=self._refuse,
         )
         self._handshake = Connection.for_loop(self._dispatcher)
+        self._loop = asyncio.get_running_loop()
+        self._listening: list[Subscription] = []
+        self._telling: set[asyncio.Task[None]] = set()
 
     def receive(self, item: SessionMessage | Unreadable) -> None:
         """Take what was read; after the end it is dropped."""
@@ -153,10 +162,12 @@ class _Conversation:
         self._incoming.close()
 
     async def run(self) -> None:
-        """Answer what is received."""
+        """Answer what is received, and tell of changes."""
+        leave = listen(self._site.name, self._note)
         try:
             await self._dispatcher.run(self._on_request, self._on_notify)
         finally:
+            leave()
             await aclose_shielded(self._handshake)
 
     async def _refuse(self, unreadable: Exception) -> None:
@@ -167,8 +178,44 @@ class _Conversation:
 
     async def _on_notify(self, exchange: Exchange, method: str, params: Mapping[str, Any] | None) -> None:
         # No others are handled, as over HTTP; the dispatcher itself has seen to a cancellation.
-        if method == "notifications/initialized":
+        if method == "notifications/initialized" and not self._handshake.initialized.is_set():
             self._handshake.initialized.set()
+            self._listening.append(subscription_of_session(self._site, self._session))
+
+    def _note(self, change: ServerEvent) -> None:
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._begin_to_tell, change)
+
+    def _begin_to_tell(self, change: ServerEvent) -> None:
+        telling = self._loop.create_task(self._tell(change))
+        self._telling.add(telling)
+        telling.add_done_callback(self._telling.discard)
+
+    async def _tell(self, change: ServerEvent) -> None:
+        """Tell of a change as far as the client asked for it, and the user may still know of it (R19)."""
+
+        def notifications() -> list[JSON | None]:
+            caller = self._caller()
+            return [subscription.notification(change, caller) for subscription in self._listening]
+
+        # A user who is gone is told so by the answer to the next request.
+        with suppress(MCPError):
+            for notification in await _in_a_thread(notifications):
+                if notification is not None:
+                    await self._notify(notification)
+
+    async def _hold(self, subscription: Subscription) -> None:
+        """Tell of what a request asked for until the client cancels it, or leaves."""
+        self._listening.append(subscription)
+        try:
+            if subscription.acknowledgement is not None:
+                await self._notify(subscription.acknowledgement)
+            await asyncio.Event().wait()
+        finally:
+            self._listening.remove(subscription)
+
+    async def _notify(self, notification: JSON) -> None:
+        await self._dispatcher.notify(notification["method"], notification.get("params"))
 
     async def _on_request(self, exchange: Exchange, method: str, params: Mapping[str, Any] | None) -> JSON:
         """Answer one request. A cancellation, or the end of stdin, cancels that once, as a disconnect does over HTTP.
@@ -189,11 +236,19 @@ class _Conversation:
         return answering.result()
 
     async def _answer(self, exchange: Exchange, method: str, params: Mapping[str, Any] | None) -> JSON:
+        result, subscription = await self._answer_at_once(exchange, method, params)
+        if subscription is not None:
+            await self._hold(subscription)
+        return result
+
+    async def _answer_at_once(
+        self, exchange: Exchange, method: str, params: Mapping[str, Any] | None
+    ) -> tuple[JSON, Subscription | None]:
         async with ThreadSensitiveContext():
             try:
                 caller = await sync_to_async(self._caller)()
-                visit = Visit(caller=caller, request=None, session=self._session)
-                return await self._dispatch(exchange, method, params, visit)
+                visit = Visit(caller=caller, request=None, session=self._session, can_listen=True)
+                return await self._dispatch(exchange, method, params, visit), visit.subscription
             except Exception as error:
                 raise MCPError.from_error_data(modern_error_data(error)) from error
             finally:
@@ -222,6 +277,15 @@ class _Conversation:
                 "or activate the user again.",
             )
         return Caller(user=user)
+
+
+async def _in_a_thread(act: Callable[[], T]) -> T:
+    """Run what asks the database, and keep neither its thread nor its connection."""
+    async with ThreadSensitiveContext():
+        try:
+            return await sync_to_async(act)()
+        finally:
+            await sync_to_async(connections.close_all)()
 
 
 def _transport(metadata: MessageMetadata) -> TransportContext:

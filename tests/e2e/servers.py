@@ -187,6 +187,13 @@ def _on(scheme: str) -> bool:
     return urlsplit(database_url()).scheme.startswith(scheme)
 
 
+def announce(environment: Mapping[str, str]) -> None:
+    """Announce that the tools of a shop have changed, as a management command does it."""
+    code = "from django_mcp_idem import site; site.notify_tools_changed()"
+    command = [sys.executable, "manage.py", "shell", "--command", code]
+    subprocess.run(command, cwd=ROOT, env=environment, check=True, stdout=subprocess.DEVNULL)
+
+
 def request(
     name: str, arguments: Any, *, key: str | None = None, token: str = "demo-alice", version: str = wire.MODERN
 ) -> tuple[bytes, dict[str, str]]:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,7 @@ import httpx
 import pytest
 
 from tests import wire
-from tests.e2e.servers import ROOT, Shop, shop
+from tests.e2e.servers import Shop, announce, shop
 from tests.services import redis_url
 
 ASGI = ["uvicorn"]
@@ -46,20 +44,13 @@ def messages(response: httpx.Response) -> Iterator[dict[str, Any]]:
             yield json.loads(line.removeprefix("data: "))
 
 
-def notify(environment: Mapping[str, str]) -> None:
-    """As a management command does it."""
-    code = "from django_mcp_idem import site; site.notify_tools_changed()"
-    command = [sys.executable, "manage.py", "shell", "--command", code]
-    subprocess.run(command, cwd=ROOT, env=environment, check=True, stdout=subprocess.DEVNULL)
-
-
 def test_a_change_in_another_process_is_told_and_a_server_that_ends_ends_its_streams_well(running: Shop) -> None:
     """R25: no stream keeps a process from ending."""
     with listen(running) as listening, open_stream(running) as opened:
         modern, handshake = messages(listening), messages(opened)
         assert next(modern)["method"] == "notifications/subscriptions/acknowledged"
 
-        notify(running.environment)
+        announce(running.environment)
         assert next(modern)["method"] == "notifications/tools/list_changed"
         assert next(handshake)["method"] == "notifications/tools/list_changed"
 

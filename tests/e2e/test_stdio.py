@@ -20,7 +20,8 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.shared.exceptions import MCPError
 
 from tests import wire
-from tests.e2e.servers import ROOT, Shop, request, shop
+from tests.e2e.servers import ROOT, Shop, announce, request, shop
+from tests.services import redis_url
 
 # The typed params of the client drop a field that they do not know; a request of one's own sends it.
 KeyedCall = mcp_types.Request[dict[str, Any], Literal["tools/call"]]
@@ -427,3 +428,30 @@ def test_a_report_arrives_before_the_result(beside: Shop, mode: str) -> None:
             assert heard == [(1, 2, "sent")]
 
     asyncio.run(converse())
+
+
+def test_changes_in_another_process_are_told(beside: Shop) -> None:
+    """In each era: to a session, and to a request until it is cancelled."""
+    with launched(beside, REDIS_URL=redis_url()) as server:
+        server.initialize("2025-11-25")
+        assert json.loads(server.answer("initialize"))["result"]["capabilities"]["tools"]["listChanged"] is True
+        server.write(json.dumps({"jsonrpc": "2.0", "method": "notifications/initialized"}).encode())
+        wanted = {"notifications": {"toolsListChanged": True}, **wire.envelope()}
+        server.write(wire.message("subscriptions/listen", wanted, "listening"))
+        acknowledgement = json.loads(server.stdout.readline())
+        assert acknowledgement["method"] == "notifications/subscriptions/acknowledged"
+
+        announce({**beside.environment, "REDIS_URL": redis_url()})
+        told = [json.loads(server.stdout.readline()) for _ in range(2)]
+        assert [message["method"] for message in told] == ["notifications/tools/list_changed"] * 2
+        assert [message.get("params", {}).get("_meta") for message in told] == [
+            {},
+            {"io.modelcontextprotocol/subscriptionId": "listening"},
+        ]
+
+        server.write(_cancelled("listening"))
+        server.call("tools/list", {})
+        announce({**beside.environment, "REDIS_URL": redis_url()})
+        assert json.loads(server.stdout.readline())["params"]["_meta"] == {}
+        server.call("tools/list", {})
+        assert server.end() == 0
