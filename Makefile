@@ -12,7 +12,8 @@ NPM := PATH="$(abspath $(BIN)):$$PATH" NODE_OPTIONS=--use-system-ca npm
 # mariadb-client too, and gcc, pkg-config and libmariadb-dev to build the driver.
 DATABASES ?= sqlite postgres
 
-# make run: the environment variables DATABASE_URL and REDIS_URL choose the services.
+# make run, make conformance-server: the environment variables DATABASE_URL and REDIS_URL choose the services.
+PROJECT := example_project
 PORT ?= 8000
 SERVER ?= uvicorn
 WORKERS ?= 1
@@ -21,11 +22,11 @@ THREADS ?= 8
 # Several workers of `uvicorn --workers` share a socket without TCP_NODELAY, so gunicorn runs them.
 RUNNER = $(if $(filter-out 1,$(WORKERS)),$(SERVER:uvicorn=gunicorn-asgi),$(SERVER))
 GUNICORN = $(BIN)/gunicorn --bind 127.0.0.1:$(PORT) --workers $(WORKERS)
-SERVE_uvicorn = $(BIN)/uvicorn --host 127.0.0.1 --port $(PORT) --lifespan off example_project.asgi:application
-SERVE_gunicorn = $(GUNICORN) --worker-class gthread --threads $(THREADS) example_project.wsgi:application
-SERVE_gunicorn-asgi = $(GUNICORN) --worker-class uvicorn_worker.UvicornWorker example_project.asgi:application
+SERVE_uvicorn = $(BIN)/uvicorn --host 127.0.0.1 --port $(PORT) --lifespan off $(PROJECT).asgi:application
+SERVE_gunicorn = $(GUNICORN) --worker-class gthread --threads $(THREADS) $(PROJECT).wsgi:application
+SERVE_gunicorn-asgi = $(GUNICORN) --worker-class uvicorn_worker.UvicornWorker $(PROJECT).asgi:application
 
-.PHONY: demo test faults run lint format typecheck lock clean
+.PHONY: demo test faults run conformance conformance-server lint format typecheck lock clean
 
 # Show, line by line, a call that lost its answer and was retried.
 demo: $(INSTALLED)
@@ -45,6 +46,16 @@ faults: $(INSTALLED) $(if $(filter mariadb%,$(DATABASES)),$(MARIADB_DRIVER))
 run: $(INSTALLED)
 	$(BIN)/python manage.py migrate --verbosity 0
 	$(BIN)/python manage.py demo_data
+	exec $(or $(SERVE_$(RUNNER)),$(error SERVER must be uvicorn, gunicorn or gunicorn-asgi, not "$(SERVER)"))
+
+# Run the official conformance suite, both releases, against the servers that tests/conformance/run.py lists; ARGS goes
+# to it, as in ARGS="--output DIRECTORY", which keeps what the suite and the servers write.
+conformance: $(INSTALLED) $(NODE_MODULES)
+	$(BIN)/python -m tests.conformance.run $(ARGS)
+
+# Serve what the suite asks a server for; SERVER as above. With several WORKERS it takes a REDIS_URL.
+conformance-server: PROJECT := tests.conformance
+conformance-server: $(INSTALLED)
 	exec $(or $(SERVE_$(RUNNER)),$(error SERVER must be uvicorn, gunicorn or gunicorn-asgi, not "$(SERVER)"))
 
 lint: $(INSTALLED)

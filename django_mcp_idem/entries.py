@@ -88,14 +88,21 @@ def read_meta(meta: Mapping[str, Any] | None, *, label: str) -> JSON | None:
     Raises:
         ImproperlyConfigured: It is no JSON object.
     """
-    if meta is None:
-        return None
+    return None if meta is None else read_object(meta, label=f"{label}: meta")
+
+
+def read_object(value: Mapping[str, Any], *, label: str) -> JSON:
+    """A JSON object that an author gave, as a copy that nobody else changes.
+
+    Raises:
+        ImproperlyConfigured: It is none.
+    """
     try:
-        written: Any = jsontext.parse(jsontext.write(meta))
+        written: Any = jsontext.parse(jsontext.write(value))
     except ValueError as error:
-        raise ImproperlyConfigured(f"{label}: meta does not fit JSON: {error}") from error
+        raise ImproperlyConfigured(f"{label} does not fit JSON: {error}") from error
     if not isinstance(written, dict):
-        raise ImproperlyConfigured(f"{label}: meta is {meta!r}; it must be a dict.")
+        raise ImproperlyConfigured(f"{label} is {value!r}; it must be a dict.")
     return written
 
 

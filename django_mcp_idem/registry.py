@@ -202,6 +202,7 @@ class Site(tuple[Sequence[URLPattern], str, str]):
         name: str | None = None,
         title: str | None = None,
         description: str | None = None,
+        input_schema: Mapping[str, Any] | None = None,
         permission: str | Sequence[str] = (),
         icons: Sequence[Icon] = (),
         meta: Mapping[str, Any] | None = None,
@@ -225,6 +226,8 @@ class Site(tuple[Sequence[URLPattern], str, str]):
             name: What it is called by; the function's name if not given.
             title: What people see.
             description: What the model reads; the docstring if not given.
+            input_schema: The JSON schema of its arguments, an object's, where type hints do not say it: it is listed
+                as it is, and the function takes one mapping, which is the arguments as they were sent.
             permission: A Django permission, or several, that the caller must have. Without them the tool is hidden.
             icons: Pictures for people.
             meta: What clients find in its ``_meta``: a JSON object.
@@ -246,8 +249,9 @@ class Site(tuple[Sequence[URLPattern], str, str]):
                 ``NothingDone`` if nothing was done and nothing can be any more, or raises ``OutcomeUnknown``.
 
         Raises:
-            ImproperlyConfigured: The words contradict each other, the function's parameters do not make a schema, or
-                there is a tool of that name, or it has a parameter that the site takes keys from.
+            ImproperlyConfigured: The words contradict each other, the function's parameters do not make a schema or do
+                not fit the one that was given, there is a tool of that name, or it has a parameter that the site takes
+                keys from.
         """
 
         def register(function: F) -> F:

@@ -5,13 +5,17 @@ from __future__ import annotations
 import inspect
 from collections.abc import Collection, Mapping
 from decimal import Decimal
-from typing import Any
+from typing import Any, get_origin
 
 from jsonschema import Draft202012Validator
-from jsonschema.exceptions import best_match
+from jsonschema.exceptions import SchemaError, best_match
+from jsonschema.protocols import Validator
+from jsonschema.validators import validator_for
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, create_model
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode
+from referencing.exceptions import Unresolvable
+from referencing.jsonschema import EMPTY_REGISTRY, SchemaResource, UnknownDialect, specification_with
 
 JSON = dict[str, Any]
 REFUSAL_LENGTH = 500
@@ -58,9 +62,7 @@ class Arguments:
         Raises:
             InvalidArguments: They do not fit.
         """
-        if (error := best_match(self._validator.iter_errors(arguments))) is not None:
-            where = ".".join(map(str, error.absolute_path))
-            raise InvalidArguments(_shortened(f"{where}: {error.message}" if where else error.message))
+        _check_arguments(arguments, self._validator)
         return self._converted(self._whole_numbers(arguments))
 
     def _converted(self, arguments: Mapping[str, Any]) -> JSON:
@@ -80,6 +82,36 @@ class Arguments:
             if isinstance(sent.get(name), float):
                 sent[name] = int(Decimal(repr(sent[name])))
         return sent
+
+
+class WrittenArguments:
+    """The arguments of a function whose author wrote their schema: one parameter takes them all, as they were sent."""
+
+    def __init__(self, schema: JSON, parameters: Mapping[str, inspect.Parameter]) -> None:
+        """
+        Args:
+            schema: The schema, which is listed as it is.
+            parameters: As in ``Arguments``.
+
+        Raises:
+            TypeError: The schema is not one of objects, or refers to what is not in it, or the function does not take
+                one mapping.
+        """
+        self._name = _only_mapping(parameters)
+        self._validator = _validator_of(schema)
+        self.schema = schema
+
+    def bind(self, arguments: Mapping[str, Any]) -> JSON:
+        """The keyword argument for the function.
+
+        Args:
+            arguments: Arguments as they were sent.
+
+        Raises:
+            InvalidArguments: They do not fit the schema.
+        """
+        _check_arguments(arguments, self._validator)
+        return {self._name: dict(arguments)}
 
 
 class TextArguments(Arguments):
@@ -149,6 +181,69 @@ def _root(schema: JSON) -> JSON:
         return schema
     definition = schema["$defs"][reference.removeprefix("#/$defs/")]
     return {**definition, "$defs": schema["$defs"]}
+
+
+def _only_mapping(parameters: Mapping[str, inspect.Parameter]) -> str:
+    """The name of the parameter that takes all arguments."""
+    hints = [get_origin(parameter.annotation) or parameter.annotation for parameter in parameters.values()]
+    if len(hints) != 1 or not isinstance(hints[0], type) or not issubclass(hints[0], Mapping):
+        raise TypeError(
+            "With an input_schema a function takes one parameter, which is given all the arguments: write "
+            "arguments: dict[str, Any]."
+        )
+    return next(iter(parameters))
+
+
+def _validator_of(schema: JSON) -> Validator:
+    """
+    Raises:
+        TypeError: It is not one of objects, or refers to what is not in it.
+    """
+    dialect = str(schema.get("$schema", _DIALECT))
+    try:
+        root = specification_with(dialect).create_resource(schema)
+    except UnknownDialect as error:
+        raise TypeError(f"its input_schema has a $schema that is not known: {dialect!r}.") from error
+    kind = validator_for({"$schema": dialect}, default=Draft202012Validator)
+    try:
+        kind.check_schema(schema)
+    except SchemaError as error:
+        raise TypeError(f"its input_schema is no JSON schema: {error.message}") from error
+    if schema.get("type") != "object":
+        raise TypeError('its input_schema is not of objects: write "type": "object".')
+    try:
+        _check_references(root)
+    except Unresolvable as error:
+        raise TypeError(f"its input_schema refers to what is not in it: {error.ref!r}.") from error
+    return kind(schema, registry=EMPTY_REGISTRY)
+
+
+# What MCP takes a schema for that does not say.
+_DIALECT = str(Draft202012Validator.META_SCHEMA["$id"])
+
+
+def _check_references(root: SchemaResource) -> None:
+    """
+    Raises:
+        Unresolvable: A reference leads out of the schema, and no call is to wait for another server.
+    """
+    pending = [(root, EMPTY_REGISTRY.resolver_with_root(root))]
+    while pending:
+        schema, resolver = pending.pop()
+        for word in ("$ref", "$dynamicRef"):
+            if isinstance(schema.contents, Mapping) and word in schema.contents:
+                resolver.lookup(schema.contents[word])
+        pending += [(part, resolver.in_subresource(part)) for part in schema.subresources()]
+
+
+def _check_arguments(arguments: Mapping[str, Any], validator: Validator) -> None:
+    """
+    Raises:
+        InvalidArguments: They do not fit.
+    """
+    if (error := best_match(validator.iter_errors(arguments))) is not None:
+        where = ".".join(map(str, error.absolute_path))
+        raise InvalidArguments(_shortened(f"{where}: {error.message}" if where else error.message))
 
 
 def _check(parameter: inspect.Parameter) -> None:

@@ -14,10 +14,10 @@ from mcp_types import Icon, ToolAnnotations
 from pydantic import PydanticUserError
 
 from .context import ToolContext
-from .entries import Entry, check_name, read_description, read_icons, read_meta, read_permissions
+from .entries import Entry, check_name, read_description, read_icons, read_meta, read_object, read_permissions
 from .idempotency.policy import Effects, Policy
 from .results import Returns
-from .schemas import Arguments
+from .schemas import JSON, Arguments, WrittenArguments
 from .signatures import check_kinds, context_parameter
 
 
@@ -76,7 +76,7 @@ class Tool(Entry):
     policy: Policy
     key_required: bool
     deduplicate_within: timedelta | None
-    arguments: Arguments
+    arguments: Arguments | WrittenArguments
     returns: Returns
     probe: Function | None
 
@@ -91,6 +91,7 @@ def make_tool(
     name: str | None = None,
     title: str | None = None,
     description: str | None = None,
+    input_schema: Mapping[str, Any] | None = None,
     permission: str | Sequence[str] = (),
     icons: Sequence[Icon] = (),
     meta: Mapping[str, Any] | None = None,
@@ -110,7 +111,7 @@ def make_tool(
 
     Raises:
         ImproperlyConfigured: The words contradict each other or are not what they have to be, or the function's
-            parameters do not make a schema.
+            parameters do not make a schema, or do not fit the one that was given.
     """
     if not callable(function):
         raise ImproperlyConfigured(f"{function!r} cannot be a tool: write @tool, or @tool(name=...) above a function.")
@@ -135,13 +136,15 @@ def make_tool(
     for word, value in spans.items():
         if value is not None and not (isinstance(value, timedelta) and value > timedelta(0)):
             raise ImproperlyConfigured(f"Tool {name!r}: {word} is {value!r}; it must be a timedelta above nothing.")
+    schema = None if input_schema is None else read_object(input_schema, label=f"Tool {name!r}: input_schema")
 
     try:
         signature = inspect.signature(function, eval_str=True)
         check_kinds(signature)
         context = context_parameter(signature, ToolContext)
         parameters = {parameter: details for parameter, details in signature.parameters.items() if parameter != context}
-        arguments, returns = Arguments(parameters), Returns(_return_annotation(signature))
+        arguments = _arguments(parameters, schema)
+        returns = Returns(_return_annotation(signature))
         probing = None if probe is None else _probe(probe, parameters)
     except (TypeError, NameError, PydanticUserError) as error:
         raise ImproperlyConfigured(f"Tool {name!r} cannot be registered: {error}") from error
@@ -172,6 +175,10 @@ def make_tool(
         returns=returns,
         probe=probing,
     )
+
+
+def _arguments(parameters: Mapping[str, inspect.Parameter], schema: JSON | None) -> Arguments | WrittenArguments:
+    return Arguments(parameters) if schema is None else WrittenArguments(schema, parameters)
 
 
 def _probe(function: Callable[..., Any], parameters: Collection[str]) -> Function:

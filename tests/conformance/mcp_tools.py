@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import time
 from typing import Annotated, Any
@@ -25,7 +26,7 @@ from mcp_types import (
 )
 from pydantic import Field
 
-from django_mcp_idem import ToolContext, ToolError, site, tool
+from django_mcp_idem import RequestContext, ToolContext, ToolError, prompt, resource, site, tool
 
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8DwHwAFBQIAX8jx0gAAAABJRU5ErkJggg=="
 WAV = "UklGRiYAAABXQVZFZm10IBAAAAABAAEAQB8AAAB9AAACABAAZGF0YQIAAAA="
@@ -33,6 +34,7 @@ WAV = "UklGRiYAAABXQVZFZm10IBAAAAABAAEAQB8AAAB9AAACABAAZGF0YQIAAAA="
 IMAGE = ImageContent(data=PNG, mime_type="image/png")
 
 Answer = str | InputRequiredResult
+Context = ToolContext | RequestContext
 
 
 def elicit(message: str, required: tuple[str, ...] = (), **properties: dict[str, Any]) -> ElicitRequest:
@@ -73,7 +75,7 @@ def test_audio_content() -> AudioContent:
 @tool
 def test_embedded_resource() -> EmbeddedResource:
     """Answer with a resource."""
-    return _resource("test://embedded-resource", "text/plain", "This is an embedded resource content.")
+    return _embedded("test://embedded-resource", "text/plain", "This is an embedded resource content.")
 
 
 @tool
@@ -81,10 +83,10 @@ def test_multiple_content_types() -> list[ContentBlock]:
     """Answer with several kinds of content."""
     text = TextContent(text="Multiple content types test:")
     data = json.dumps({"test": "data", "value": 123}, separators=(",", ":"))
-    return [text, IMAGE, _resource("test://mixed-content-resource", "application/json", data)]
+    return [text, IMAGE, _embedded("test://mixed-content-resource", "application/json", data)]
 
 
-def _resource(uri: str, mime_type: str, text: str) -> EmbeddedResource:
+def _embedded(uri: str, mime_type: str, text: str) -> EmbeddedResource:
     return EmbeddedResource(resource=TextResourceContents(uri=uri, mime_type=mime_type, text=text))
 
 
@@ -125,6 +127,38 @@ def test_x_mcp_header(
 ) -> str:
     """Take an argument that is mirrored in a header."""
     return f"Region: {region}"
+
+
+# What type hints do not say: an anchor, conditions, and members of which one has to be there.
+CONTACT: dict[str, Any] = {
+    "$schema": "https://json-schema.org/draft/2020-12/schema",
+    "type": "object",
+    "$defs": {
+        "address": {
+            "$anchor": "addressDef",
+            "type": "object",
+            "properties": {"street": {"type": "string"}, "city": {"type": "string"}},
+        }
+    },
+    "properties": {
+        "name": {"type": "string"},
+        "address": {"$ref": "#/$defs/address"},
+        "contactMethod": {"type": "string", "enum": ["phone", "email"]},
+        "phone": {"type": "string"},
+        "email": {"type": "string"},
+    },
+    "allOf": [{"anyOf": [{"required": ["phone"]}, {"required": ["email"]}]}],
+    "if": {"properties": {"contactMethod": {"const": "phone"}}, "required": ["contactMethod"]},
+    "then": {"required": ["phone"]},
+    "else": {"required": ["email"]},
+    "additionalProperties": False,
+}
+
+
+@tool(input_schema=CONTACT)
+def json_schema_2020_12_tool(contact: dict[str, Any]) -> str:
+    """Take what a schema describes that was written by hand."""
+    return f"Contact: {contact}"
 
 
 @tool
@@ -227,15 +261,15 @@ def test_streaming_elicitation(ctx: ToolContext) -> Answer:
     return "Done."
 
 
-def _answers(ctx: ToolContext) -> dict[str, Any]:
+def _answers(ctx: Context) -> dict[str, Any]:
     return dict(ctx.input_responses or {})
 
 
-def _answered(ctx: ToolContext, name: str) -> bool:
+def _answered(ctx: Context, name: str) -> bool:
     return isinstance(_answers(ctx).get(name), dict)
 
 
-def _content(ctx: ToolContext, name: str) -> dict[str, Any]:
+def _content(ctx: Context, name: str) -> dict[str, Any]:
     answer = _answers(ctx).get(name)
     content = answer.get("content") if isinstance(answer, dict) else None
     return content if isinstance(content, dict) else {}
@@ -313,3 +347,65 @@ def test_trigger_prompt_change() -> str:
     """Announce that the list of prompts has changed."""
     site.notify_prompts_changed()
     return "Announced."
+
+
+@resource("test://static-text", mime_type="text/plain")
+def static_text() -> str:
+    """A text."""
+    return "This is the content of the static text resource."
+
+
+@resource("test://static-binary", mime_type="image/png")
+def static_binary() -> bytes:
+    """An image."""
+    return base64.b64decode(PNG)
+
+
+@resource("test://watched-resource", mime_type="text/plain")
+def watched_resource() -> str:
+    """What a client can subscribe to."""
+    return "This is the content of the watched resource."
+
+
+@resource("test://template/{id}/data")
+def template(id: str) -> dict[str, Any]:  # noqa: A002
+    """Data for an id."""
+    return {"id": id, "templateTest": True, "data": f"Data for ID: {id}"}
+
+
+@prompt
+def test_simple_prompt() -> str:
+    """A prompt without arguments."""
+    return "This is a simple prompt for testing."
+
+
+def complete_first(typed: str) -> list[str]:
+    return [word for word in ("test", "testing", "other") if word.startswith(typed)]
+
+
+@prompt(completions={"arg1": complete_first})
+def test_prompt_with_arguments(arg1: str, arg2: str) -> str:
+    """A prompt with arguments."""
+    return f"Prompt with arguments: arg1='{arg1}', arg2='{arg2}'"
+
+
+@prompt
+def test_prompt_with_embedded_resource(resourceUri: str) -> list[ContentBlock | str]:  # noqa: N803
+    """A prompt with a resource in it."""
+    embedded = _embedded(resourceUri, "text/plain", "Embedded resource content for testing.")
+    return [embedded, "Please process the embedded resource above."]
+
+
+@prompt
+def test_prompt_with_image() -> list[ContentBlock | str]:
+    """A prompt with an image in it."""
+    return [IMAGE, "Please analyze the image above."]
+
+
+@prompt
+def test_input_required_result_prompt(ctx: RequestContext) -> Answer:
+    """A prompt that asks before it speaks."""
+    if not _answered(ctx, "user_context"):
+        question = elicit("What context should the prompt use?", context=TEXT)
+        return InputRequiredResult(input_requests={"user_context": question})
+    return f"Use this context: {_content(ctx, 'user_context').get('context')}"

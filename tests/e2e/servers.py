@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -111,13 +111,41 @@ def shop(kind: str, *, project: str = "example_project", path: str = "/mcp", **e
     port = free_port()
     complete = shop_environment(f"{project}.settings", **environment)
     command = [part.format(port=port, project=project) for part in COMMANDS[kind]]
-    server = subprocess.Popen([sys.executable, "-m", *command], cwd=ROOT, env=complete, stderr=subprocess.PIPE)
-    try:
-        _wait_until_it_listens(server, port)
+    with serving(command, port=port, environment=complete, log=directory() / f"server-{port}.log") as server:
         yield Shop(url=f"http://127.0.0.1:{port}{path}", environment=complete, server=server)
+
+
+@contextmanager
+def serving(
+    command: Sequence[str], *, port: int, environment: Mapping[str, str], log: Path
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A server, from when it listens until the context is left.
+
+    Args:
+        command: A Python module and its arguments.
+        port: Where it is to listen.
+        environment: Its environment variables.
+        log: The file for what it says on stderr.
+
+    Raises:
+        RuntimeError: It ended before it listened.
+    """
+    with log.open("wb") as stderr:
+        server = subprocess.Popen([sys.executable, "-m", *command], cwd=ROOT, env=environment, stderr=stderr)
+    try:
+        while not _listens(port):
+            if server.poll() is not None:
+                raise RuntimeError(f"The server ended before it listened: {log.read_text()}")
+            time.sleep(0.05)
+        yield server
     finally:
         server.send_signal(signal.SIGTERM)
-        server.communicate(timeout=20)
+        server.wait(timeout=20)
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", port)) == 0
 
 
 def shop_environment(settings_module: str, **environment: str) -> dict[str, str]:
@@ -132,17 +160,6 @@ def shop_environment(settings_module: str, **environment: str) -> dict[str, str]
 
 
 _numbers = itertools.count()
-
-
-def _wait_until_it_listens(server: subprocess.Popen[bytes], port: int) -> None:
-    while server.poll() is None:
-        try:
-            socket.create_connection(("127.0.0.1", port)).close()
-        except ConnectionRefusedError:
-            time.sleep(0.05)
-        else:
-            return
-    raise RuntimeError(f"The server ended before it listened: {server.communicate()[1].decode()}")
 
 
 @cache

@@ -51,6 +51,21 @@ def add(one: int, other: int) -> int:
     return one + other
 
 
+CONTACT = {
+    "$schema": "https://json-schema.org/draft/2020-12/schema",
+    "type": "object",
+    "$defs": {"place": {"$anchor": "place", "type": "string"}},
+    "properties": {"phone": {"type": "string"}, "email": {"type": "string"}, "at": {"$ref": "#place"}},
+    "anyOf": [{"required": ["phone"]}, {"required": ["email"]}],
+    "additionalProperties": False,
+}
+
+
+@site.tool(input_schema=CONTACT)
+def reach(contact: dict[str, Any]) -> dict[str, Any]:
+    return contact
+
+
 @site.prompt(name="test_simple_prompt")
 def simple() -> str:
     """A prompt without arguments."""
@@ -261,6 +276,17 @@ def test_hints_for_caches_are_for_the_version_that_knows_them(ask: Ask, version:
 
     assert answer["resources"][1]["title"] == "Binary"
     assert ("ttlMs" in answer, "cacheScope" in answer) == ((True, True) if version == wire.MODERN else (False, False))
+
+
+@pytest.mark.parametrize("version", wire.VERSIONS)
+def test_a_schema_that_was_written_by_hand_is_listed_as_it_is_and_holds(ask: Ask, version: str) -> None:
+    listed = ask(version, "tools/list", {})["result"]["tools"]
+    fits = ask(version, "tools/call", {"name": "reach", "arguments": {"phone": "1", "at": "home"}})["result"]
+    fits_not = ask(version, "tools/call", {"name": "reach", "arguments": {"at": "home"}})["result"]
+
+    assert [tool["inputSchema"] for tool in listed if tool["name"] == "reach"] == [CONTACT]
+    assert fits["structuredContent"] == {"phone": "1", "at": "home"}
+    assert fits_not["isError"] is True
 
 
 def test_everything_that_was_said_is_listed(user: User) -> None:

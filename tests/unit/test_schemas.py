@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import date
 from decimal import Decimal
 from enum import Enum
@@ -15,7 +15,7 @@ from jsonschema import Draft202012Validator
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 from typing_extensions import TypedDict  # pydantic takes that of typing from Python 3.12 on
 
-from django_mcp_idem.schemas import REFUSAL_LENGTH, Arguments, InvalidArguments
+from django_mcp_idem.schemas import REFUSAL_LENGTH, Arguments, InvalidArguments, WrittenArguments
 
 from .strategies import JSON, values
 
@@ -387,3 +387,123 @@ def test_binding_leaves_what_was_sent_unchanged() -> None:
     arguments_of(takes_order).bind(sent)
 
     assert sent == {"order": {"lineItems": [{"article": "a"}]}}
+
+
+CONTACT: dict[str, Any] = {
+    "type": "object",
+    "properties": {"name": {"type": "string"}, "age": {"type": "integer", "default": 1}, "at": {"$ref": "#place"}},
+    "$defs": {"place": {"$anchor": "place", "enum": ["home", "work"]}},
+    "if": {"required": ["name"]},
+    "then": {"required": ["at"]},
+}
+
+
+def takes_contact(contact: dict[str, Any]) -> None: ...
+
+
+def takes_mapping(contact: Mapping[str, Any]) -> None: ...
+
+
+def takes_bare_dict(contact: dict) -> None: ...  # type: ignore[type-arg]
+
+
+def takes_address(contact: Address) -> None: ...
+
+
+def takes_name(name: str) -> None: ...
+
+
+def takes_two(name: dict[str, Any], age: int) -> None: ...
+
+
+def written(schema: dict[str, Any], function: Callable[..., Any] = takes_contact) -> WrittenArguments:
+    return WrittenArguments(schema, inspect.signature(function, eval_str=True).parameters)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [takes_contact, takes_mapping, takes_bare_dict, takes_address],
+    ids=lambda function: function.__name__,
+)
+def test_r11_by_a_schema_of_the_authors_all_arguments_are_given_in_one_as_they_were_sent(
+    function: Callable[..., Any],
+) -> None:
+    """R11: neither converted nor filled in."""
+    arguments = written(CONTACT, function)
+    sent = {"age": 4.0, "at": "home", "more": [2**64 + 1, True]}
+
+    assert arguments.schema is CONTACT
+    assert repr(arguments.bind(sent)) == repr({"contact": sent})
+
+
+@pytest.mark.parametrize(
+    ("sent", "message"),
+    [
+        pytest.param({"name": "x"}, "'at' is a required property", id="a condition"),
+        pytest.param({"age": "1"}, "age: '1' is not of type 'integer'", id="a type"),
+        pytest.param({"at": "sea"}, "at: 'sea' is not one of", id="a reference"),
+    ],
+)
+def test_r22_arguments_that_do_not_fit_a_schema_of_the_authors_are_refused(sent: dict[str, JSON], message: str) -> None:
+    """R22."""
+    with pytest.raises(InvalidArguments, match=message):
+        written(CONTACT).bind(sent)
+
+
+def test_a_schema_of_the_authors_is_read_by_the_draft_that_it_names() -> None:
+    draft_7 = {"$schema": "http://json-schema.org/draft-07/schema#", "type": "object"}
+    tuples = {"properties": {"pair": {"items": [{"type": "integer"}]}}}
+
+    with pytest.raises(InvalidArguments, match="pair"):
+        written({**draft_7, **tuples}).bind({"pair": ["x"]})
+    with pytest.raises(TypeError, match="no JSON schema"):
+        written({"type": "object", **tuples})
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        pytest.param({"type": "object", "properties": []}, "no JSON schema", id="no schema"),
+        pytest.param({"type": "object", "required": "name"}, "no JSON schema", id="a text for a list"),
+        pytest.param({"type": "object", "$schema": "https://example.com/x"}, "not known", id="an unknown draft"),
+        pytest.param({"type": "object", "$schema": 5}, "not known", id="a draft that is none"),
+        pytest.param({}, '"type": "object"', id="of anything"),
+        pytest.param({"type": ["object", "null"]}, '"type": "object"', id="of more than objects"),
+        pytest.param({"$ref": "#/$defs/a", "$defs": {"a": {"type": "object"}}}, '"type": "object"', id="by reference"),
+        pytest.param({"type": "object", "items": {"$ref": "#/$defs/a"}}, "'/\\$defs/a'", id="to what is not there"),
+        pytest.param(
+            {"type": "object", "properties": {"a": {"anyOf": [{"$ref": "https://example.com/a"}]}}},
+            "'https://example.com/a'",
+            id="to another server",
+        ),
+        pytest.param(
+            {"type": "object", "additionalProperties": {"$dynamicRef": "https://example.com/a"}},
+            "'https://example.com/a'",
+            id="to another server, dynamically",
+        ),
+    ],
+)
+def test_what_is_no_schema_of_an_object_on_its_own_is_refused(schema: dict[str, Any], message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        written(schema)
+
+
+def test_what_looks_like_a_reference_and_is_data_is_none() -> None:
+    data = {"$ref": "https://example.com/a"}
+
+    assert written({"type": "object", "properties": {"a": {"const": data}}}).bind({"a": data}) == {
+        "contact": {"a": data}
+    }
+
+
+def test_a_reference_is_resolved_from_where_it_stands() -> None:
+    part = {"$id": "https://example.com/part", "$defs": {"a": {"type": "integer"}}, "$ref": "#/$defs/a"}
+
+    with pytest.raises(InvalidArguments, match="part"):
+        written({"type": "object", "properties": {"part": part}}).bind({"part": "x"})
+
+
+@pytest.mark.parametrize("function", [takes_nothing, takes_name, takes_two, takes_order, takes_anything])
+def test_a_function_that_does_not_take_one_mapping_is_refused(function: Callable[..., Any]) -> None:
+    with pytest.raises(TypeError, match="arguments: dict"):
+        written({"type": "object"}, function)

@@ -369,3 +369,56 @@ def test_r19_a_user_who_is_inactive_or_anonymous_has_no_permission(site: Site) -
     assert tool.permits(UserFactory(is_superuser=True)) is True
     assert tool.permits(UserFactory(is_superuser=True, is_active=False)) is False
     assert tool.permits(AnonymousUser()) is False
+
+
+def work_with_mapping(ctx: ToolContext, arguments: dict[str, Any]) -> Any:
+    return ctx, arguments
+
+
+def test_a_schema_that_was_written_by_hand_is_what_a_tool_takes(site: Site, context: ToolContext) -> None:
+    schema = {"type": "object", "required": ["a"], "properties": {"a": {"x-mcp-header": "A"}}}
+    site.tool(input_schema=schema)(work_with_mapping)
+    tool = registered(site, "work_with_mapping")
+
+    assert tool.arguments.schema == schema
+    assert tool.takes("a")
+    assert not tool.takes("arguments")
+    assert tool.function.run(tool.arguments.bind({"a": 1}), context) == (context, {"a": 1})
+
+
+def test_a_schema_that_is_changed_after_its_registration_is_the_same(site: Site) -> None:
+    schema: dict[str, Any] = {"type": "object", "properties": {}}
+    site.tool(input_schema=schema)(work_with_mapping)
+    schema["properties"]["a"] = False
+
+    assert registered(site, "work_with_mapping").arguments.schema == {"type": "object", "properties": {}}
+
+
+@pytest.mark.parametrize(
+    ("function", "schema", "message"),
+    [
+        pytest.param(work_with_mapping, {"type": "array"}, "'work_with_mapping' cannot be .* objects", id="of a list"),
+        pytest.param(work_with_mapping, {"type": "object", "const": {1}}, "does not fit JSON", id="not JSON"),
+        pytest.param(work_with_mapping, "object", "must be a dict", id="a text"),
+        pytest.param(work, {"type": "object"}, "takes one parameter", id="for a function of two parameters"),
+    ],
+)
+def test_a_schema_that_cannot_be_is_refused(
+    site: Site, function: Callable[..., Any], schema: Any, message: str
+) -> None:
+    with pytest.raises(ImproperlyConfigured, match=message):
+        site.tool(input_schema=schema)(function)
+
+    assert site.tools == ()
+
+
+def test_a_probe_takes_the_mapping_too(site: Site) -> None:
+    def probe(arguments: dict[str, Any]) -> str:
+        return ""
+
+    def probe_by_name(a: int) -> str:
+        return ""
+
+    site.tool(input_schema={"type": "object"}, probe=probe)(work_with_mapping)
+    with pytest.raises(ImproperlyConfigured, match="probe takes"):
+        site.tool(name="other", input_schema={"type": "object"}, probe=probe_by_name)(work_with_mapping)
