@@ -32,6 +32,9 @@ class Settings:
     MAX_RUNTIME: timedelta = timedelta(minutes=5)
     """After how long a running body loses its claim, and an atomic one its transaction. A tool may name its own."""
 
+    MESSAGE_MAX_VALUES: int = 10_000
+    """How many JSON values a request over HTTP may have: what checks and compares them takes its time for each."""
+
     RESULT_MAX_BYTES: int = 1024 * 1024
     """Results longer than this are answered but not stored; a retry is told so, and nothing runs again."""
 

@@ -31,14 +31,18 @@ class ParseError(ValueError):
     """The bytes are not JSON, or are JSON that no tool could be given exactly."""
 
 
-def parse(body: bytes) -> Any:
+def parse(body: bytes, *, max_values: float = math.inf) -> Any:
     """Parse a JSON text.
 
     Integers are exact at any size that Python parses; of members with one name the last counts.
 
+    Args:
+        body: The text, in UTF-8.
+        max_values: How many values it may have, those in arrays and objects counted, and these themselves.
+
     Raises:
         ParseError: Not UTF-8, not JSON, NaN or an infinity, a number too large for a double, an integer of thousands
-            of digits, half a surrogate pair, or nesting deeper than 100.
+            of digits, half a surrogate pair, more values than it may have, or nesting deeper than 100.
     """
     try:
         value = json.loads(body.decode(), parse_float=_finite, parse_constant=_refuse_constant)
@@ -46,6 +50,8 @@ def parse(body: bytes) -> Any:
         raise ParseError("nested too deeply") from None
     except ValueError as error:
         raise ParseError(str(error)) from error
+    if _may_have_more_than(max_values, body) and _has_more_than(max_values, value):
+        raise ParseError(f"more than {max_values} values")
     if _may_be_deeper_than(MAX_DEPTH, body) and _deeper_than(MAX_DEPTH, value):
         raise ParseError("nested too deeply")
     if _SURROGATE.search(body) and not _encodable(value):
@@ -94,22 +100,38 @@ def _refuse_constant(literal: str) -> Any:
     raise ValueError(f"{literal} is not JSON")
 
 
+def _may_have_more_than(limit: float, text: bytes) -> bool:
+    # Before each value but the first stands one of these; in texts they stand for nothing.
+    return text.count(b",") + text.count(b"[") + text.count(b"{") >= limit
+
+
+def _has_more_than(limit: float, value: Any) -> bool:
+    count, level = 1, _nesting([value])
+    while level:
+        count += sum(map(len, level))
+        if count > limit:
+            return True
+        level = _nesting(child for node in level for child in _children(node))
+    return count > limit
+
+
 def _may_be_deeper_than(limit: int, text: bytes) -> bool:
     return text.count(b"[") + text.count(b"{") > limit
 
 
 def _deeper_than(limit: int, value: Any) -> bool:
-    level = [value] if isinstance(value, _NESTING) else []
+    level = _nesting([value])
     for _ in range(limit):
-        level = [child for node in level for child in _children(node) if isinstance(child, _NESTING)]
+        level = _nesting(child for node in level for child in _children(node))
     return bool(level)
+
+
+def _nesting(values: Iterable[Any]) -> list[Any]:
+    return [value for value in values if isinstance(value, (Mapping, list, tuple))]
 
 
 def _children(node: Any) -> Iterable[Any]:
     return node.values() if isinstance(node, Mapping) else node
-
-
-_NESTING = (Mapping, list, tuple)
 
 
 def _encodable(value: Any) -> bool:

@@ -128,7 +128,7 @@ async def _answer(site: Site, request: HttpRequest, outlet: Outlet) -> Response:
         return HttpResponse(status=406)
     headers = _headers(request)
     try:
-        message = jsontext.parse(body)
+        message = jsontext.parse(body, max_values=get_settings().MESSAGE_MAX_VALUES)
     except jsontext.ParseError as error:
         return _rejected(None, ErrorData(code=PARSE_ERROR, message=f"The body is not valid JSON: {error}"))
     session = headers.get(SESSION_HEADER.lower())

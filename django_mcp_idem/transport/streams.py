@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
-from asgiref.sync import ThreadSensitiveContext, sync_to_async
+from asgiref.sync import ThreadSensitiveContext
 from django.core.handlers.asgi import ASGIRequest
-from django.db import close_old_connections
+from django.db import connections
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 
 from .. import jsontext
@@ -102,12 +102,16 @@ class Answering:
 
 
 async def _in_its_own_thread(answer: Answer, outlet: Outlet) -> Response:
-    with ThreadPoolExecutor(1, thread_name_prefix="mcp-idem-call") as thread:
+    thread = ThreadPoolExecutor(1, thread_name_prefix="mcp-idem-call")
+    try:
         async with ThreadSensitiveContext(executor=thread):
-            try:
-                return await answer(outlet)
-            finally:
-                await sync_to_async(close_old_connections)()
+            return await answer(outlet)
+    finally:
+        # All of them, also those that may be kept: their thread ends here. A sync body may still run in it, which was
+        # given up; the event loop must not wait for that one.
+        closing = thread.submit(connections.close_all)
+        thread.shutdown(wait=False)
+        await asyncio.shield(asyncio.wrap_future(closing))
 
 
 class Events:

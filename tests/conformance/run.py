@@ -47,6 +47,7 @@ _WSGI_WORKERS = ("--workers=2", "--threads=8")
 
 SERVERS = [
     Server(name="ASGI", gunicorn=[*_ASGI_WORKERS, "tests.conformance.asgi:application"], expected=UNDER_ASGI),
+    Server(name="ASGI mount", gunicorn=[*_ASGI_WORKERS, "tests.conformance.mounted:application"], expected=UNDER_ASGI),
     Server(name="WSGI", gunicorn=[*_WSGI_WORKERS, "tests.conformance.wsgi:application"], expected=UNDER_WSGI),
 ]
 

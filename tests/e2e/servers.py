@@ -25,8 +25,10 @@ from tests.services import database_at, database_url, directory, execute_on_serv
 
 ROOT = Path(__file__).resolve().parents[2]
 
+UVICORN = ["uvicorn", "--host=127.0.0.1", "--port={port}", "--lifespan=off"]
 COMMANDS: Mapping[str, list[str]] = {
-    "uvicorn": ["uvicorn", "--host=127.0.0.1", "--port={port}", "--lifespan=off", "{project}.asgi:application"],
+    "uvicorn": [*UVICORN, "{project}.asgi:application"],
+    "uvicorn, mounted": [*UVICORN, "tests.e2e.mounted:application"],
     "gunicorn sync": ["gunicorn", "--bind=127.0.0.1:{port}", "--workers=2", "{project}.wsgi:application"],
     "gunicorn threads": ["gunicorn", "--bind=127.0.0.1:{port}", "--threads=4", "{project}.wsgi:application"],
 }
@@ -78,9 +80,11 @@ class Shop:
         return bool(error.get("data", {}).get("type") == "idempotency_key_in_progress")
 
     @contextmanager
-    def sent(self, name: str, arguments: Any, *, key: str | None = None) -> Iterator[socket.socket]:
-        """Send a call; leaving the context hangs up, whether or not there was an answer."""
-        body, headers = request(name, arguments, key=key)
+    def sent(
+        self, name: str, arguments: Any, *, key: str | None = None, progress: bool = False
+    ) -> Iterator[socket.socket]:
+        """Send a call, which may ask for progress; leaving the context hangs up, whether or not there was an answer."""
+        body, headers = request(name, arguments, key=key, progress=progress)
         address = urlsplit(self.url)
         head = f"POST {address.path} HTTP/1.1\r\nHost: {address.netloc}\r\nContent-Length: {len(body)}\r\n"
         head += "".join(f"{header}: {value}\r\n" for header, value in headers.items())
@@ -212,9 +216,17 @@ def announce(environment: Mapping[str, str]) -> None:
 
 
 def request(
-    name: str, arguments: Any, *, key: str | None = None, token: str = "demo-alice", version: str = wire.MODERN
+    name: str,
+    arguments: Any,
+    *,
+    key: str | None = None,
+    progress: bool = False,
+    token: str = "demo-alice",
+    version: str = wire.MODERN,
 ) -> tuple[bytes, dict[str, str]]:
     """The body and headers of a call."""
     keyed = {} if key is None else {"idempotencyKey": key}
-    body = wire.message("tools/call", wire.call_params(name, arguments, version, **keyed))
-    return body, wire.headers(token, "tools/call", name, version)
+    params = wire.call_params(name, arguments, version, **keyed)
+    if progress:
+        params.setdefault("_meta", {})["progressToken"] = "p"
+    return wire.message("tools/call", params), wire.headers(token, "tools/call", name, version)

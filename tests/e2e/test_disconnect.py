@@ -11,7 +11,7 @@ import pytest
 from tests.e2e.servers import Shop, shop
 
 
-@pytest.fixture(scope="module", params=["uvicorn", "gunicorn threads"])
+@pytest.fixture(scope="module", params=["uvicorn", "uvicorn, mounted", "gunicorn threads"])
 def running(request: pytest.FixtureRequest) -> Iterator[Shop]:
     with shop(request.param) as started:
         yield started

@@ -1,4 +1,4 @@
-"""Streams of a real server, with the project's middleware around the endpoint (R24)."""
+"""Streams of a real server, with the project's middleware around the endpoint and without it (R24)."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ CALLS = pytest.mark.parametrize(
 )
 
 
-@pytest.fixture(scope="module")
-def running() -> Iterator[Shop]:
-    with shop("uvicorn") as started:
+@pytest.fixture(scope="module", params=["uvicorn", "uvicorn, mounted"])
+def running(request: pytest.FixtureRequest) -> Iterator[Shop]:
+    with shop(request.param) as started:
         yield started
 
 

@@ -389,6 +389,23 @@ def test_r22_a_body_larger_than_the_project_allows_is_refused(
 
 
 @pytest.mark.usefixtures("caller")
+@pytest.mark.parametrize("version", [wire.MODERN, HANDSHAKE])
+def test_r22_a_message_of_more_values_than_the_project_allows_is_refused(
+    client: Client, settings: DjangoSettings, version: str
+) -> None:
+    """R22."""
+    settings.MCP_IDEM = {"MESSAGE_MAX_VALUES": 100}
+
+    refused = send(client, version, label(b"[" + b"0," * 100 + b"0]"))
+    assert told(refused) == (400, PARSE_ERROR, None)
+    assert "more than 100 values" in refused.json()["error"]["message"]
+    assert not IdempotencyRecord.objects.exists()
+
+    assert told(send(client, version, label(b'"' + b"[," * 100 + b'"'))) == (200, "success", None)
+    assert IdempotencyRecord.objects.count() == Effect.objects.count() == 1
+
+
+@pytest.mark.usefixtures("caller")
 def test_a_large_body_of_somebody_unknown_is_not_even_measured(client: Client, settings: DjangoSettings) -> None:
     settings.DATA_UPLOAD_MAX_MEMORY_SIZE = 10
 

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from threading import Event
 
 import pytest
+from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
+from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.http import HttpResponse
 
 from django_mcp_idem.models import IdempotencyRecord
 from django_mcp_idem.states import State
+from django_mcp_idem.transport.exchange import Outlet
+from django_mcp_idem.transport.streams import Answering
 from tests import wire
 from tests.app import mcp_tools
 from tests.app.models import Effect
@@ -91,3 +98,37 @@ def test_an_unkeyed_async_body_is_cancelled_and_an_atomic_one_rolled_back(
 
     run(scenario)
     assert list(Effect.objects.values_list("label", flat=True)) == left
+
+
+def test_a_sync_body_that_was_given_up_holds_up_nothing_else() -> None:
+    """R24: also where what carries the stream gives it up twice, as middleware that wraps the stream does."""
+    running, go_on = Event(), Event()
+    opened: list[BaseDatabaseWrapper] = []
+
+    def body() -> None:
+        Effect.objects.count()
+        opened.append(connections["default"])
+        running.set()
+        go_on.wait(timeout=20)
+
+    async def answer(outlet: Outlet) -> HttpResponse:
+        outlet.send({})
+        await sync_to_async(body)()
+        raise AssertionError("The body was cancelled.")
+
+    async def scenario() -> None:
+        answering = Answering(answer)
+        await answering.next()
+        await asyncio.to_thread(running.wait)
+
+        ending = asyncio.ensure_future(answering.end())
+        await asyncio.sleep(0)
+        answering.cancel()
+        await asyncio.wait_for(ending, timeout=10)
+        assert opened[0].connection is not None
+
+        go_on.set()
+        while opened[0].connection is not None:
+            await asyncio.sleep(0.01)
+
+    run(scenario)

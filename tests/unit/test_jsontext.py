@@ -37,6 +37,24 @@ def test_r06_what_is_written_is_read_as_the_same_value_of_the_same_types(value: 
     assert repr(parse(write(value))) == repr(value)
 
 
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        pytest.param(b"1", 1, id="a number"),
+        pytest.param(b'"[,{,"', 1, id="a text with what stands before values"),
+        pytest.param(b"[]", 1, id="an empty array"),
+        pytest.param(b"[1,[],{}]", 4, id="an array"),
+        pytest.param(b'{"[,{":1,"b":[null,"a,b,c"]}', 5, id="an object, whose names are none"),
+        pytest.param(b"[[[[1]]]]", 5, id="nested"),
+    ],
+)
+def test_r11_as_many_values_are_read_as_there_may_be(text: bytes, count: int) -> None:
+    """R11"""
+    assert parse(text, max_values=count) == json.loads(text)
+    with pytest.raises(ParseError, match=f"^more than {count - 1} values$"):
+        parse(text, max_values=count - 1)
+
+
 @given(values(), st.randoms(use_true_random=False))
 def test_r11_every_spelling_of_a_value_is_read(value: JSON, random: Random) -> None:
     """R11."""

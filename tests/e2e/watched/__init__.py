@@ -1,0 +1,1 @@
+"""An app whose tools tell what the server holds, and wait for as long as it takes."""
