@@ -33,6 +33,17 @@ COMMANDS: Mapping[str, list[str]] = {
     "gunicorn threads": ["gunicorn", "--bind=127.0.0.1:{port}", "--threads=4", "{project}.wsgi:application"],
 }
 
+FOUR_WORKERS = "gunicorn with four workers of uvicorn"
+
+# Much is tested behind each of the COMMANDS, and this one takes long to start.
+_ALL_COMMANDS: Mapping[str, list[str]] = {
+    **COMMANDS,
+    FOUR_WORKERS: [
+        *("gunicorn", "--bind=127.0.0.1:{port}", "--workers=4", "--worker-class=uvicorn_worker.UvicornWorker"),
+        "{project}.asgi:application",
+    ],
+}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Shop:
@@ -103,18 +114,26 @@ _JOINED_CLAIMS = {
 
 
 @contextmanager
-def shop(kind: str, *, project: str = "example_project", path: str = "/mcp", **environment: str) -> Iterator[Shop]:
-    """The example shop behind one of ``COMMANDS``, on a database of its own.
+def shop(
+    kind: str,
+    *,
+    project: str = "example_project",
+    path: str = "/mcp",
+    port: int | None = None,
+    **environment: str,
+) -> Iterator[Shop]:
+    """The example shop behind a server, on a database of its own.
 
     Args:
-        kind: Which server.
+        kind: Which server: one of ``COMMANDS``, or ``FOUR_WORKERS``.
         project: Package of the settings, ``asgi`` and ``wsgi`` modules.
         path: Path of the endpoint.
+        port: Where it listens; any free port if not given.
         environment: Environment variables to add.
     """
-    port = free_port()
+    port = port or free_port()
     complete = shop_environment(f"{project}.settings", **environment)
-    command = [part.format(port=port, project=project) for part in COMMANDS[kind]]
+    command = [part.format(port=port, project=project) for part in _ALL_COMMANDS[kind]]
     with serving(command, port=port, environment=complete, log=directory() / f"server-{port}.log") as server:
         yield Shop(url=f"http://127.0.0.1:{port}{path}", environment=complete, server=server)
 

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Iterator
 from typing import Any, Literal
+from unittest.mock import ANY
 
 import httpx2
 import mcp_types
@@ -16,13 +17,16 @@ from mcp.shared.exceptions import MCPError
 
 from tests.e2e.servers import Shop, shop
 
+# They are the same on every database.
+pytestmark = pytest.mark.vendor("sqlite")
+
 # The typed params of the client drop a field that they do not know; a request of one's own sends it.
 KeyedCall = mcp_types.Request[dict[str, Any], Literal["tools/call"]]
 
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[Shop]:
-    with shop("uvicorn") as started:
+    with shop("uvicorn", project="tests.e2e.clients") as started:
         yield started
 
 
@@ -46,14 +50,15 @@ def test_the_official_client_lists_calls_and_retries(running: Shop, mode: str) -
             listed = await client.list_tools()
             assert "charge_payment" in {tool.name for tool in listed.tools}
             assert "staff_report" not in {tool.name for tool in listed.tools}
-            about_keys = {"retentionSeconds": 86400, "keyIn": {"params": "idempotencyKey"}}
+            places = {"params": "idempotencyKey", "_meta": "django-mcp-idem/idempotencyKey"}
+            about_keys = {"retentionSeconds": 86400, "keyIn": places}
             if mode != "2026-07-28":  # With the version given, the client does not ask what there is.
                 assert (client.server_capabilities.extensions or {})["django-mcp-idem/idempotency"] == about_keys
                 assert (client.server_capabilities.experimental or {})["django-mcp-idem/idempotency"] == about_keys
             first, retry = await charge(5), await charge(5)
-            assert first.structured_content == retry.structured_content
-            assert "django-mcp-idem/replayed" not in (first.meta or {})
-            assert "completedAt" in (retry.meta or {})["django-mcp-idem/replayed"]
+            mark = {"django-mcp-idem/replayed": {"completedAt": ANY}}
+            assert retry.model_dump(exclude={"meta"}) == first.model_dump(exclude={"meta"})
+            assert retry.meta == {**(first.meta or {}), **mark}
             assert first.structured_content["amount"] == 5
             with pytest.raises(MCPError) as refused:
                 await charge(6)
@@ -63,6 +68,49 @@ def test_the_official_client_lists_calls_and_retries(running: Shop, mode: str) -
 
     asyncio.run(converse())
     assert running.effects()["payments"] == before + 1
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy", "2026-07-28"])
+def test_the_official_client_sends_a_key_in_meta(running: Shop, mode: str) -> None:
+    """R06: with its own method, where the site takes keys from there."""
+    before = running.effects()["payments"]
+
+    async def converse() -> None:
+        async with (
+            httpx2.AsyncClient(headers={"Authorization": "Bearer demo-alice"}) as http,
+            Client(streamable_http_client(running.url, http_client=http), mode=mode) as client,
+        ):
+            arguments, key = {"amount": 8, "currency": "EUR"}, {"django-mcp-idem/idempotencyKey": f"meta {mode}"}
+            first = await client.call_tool("charge_payment", arguments, meta=key)
+            retry = await client.call_tool("charge_payment", arguments, meta=key)
+            assert first.structured_content == retry.structured_content
+            assert "django-mcp-idem/replayed" in (retry.meta or {})
+
+    asyncio.run(converse())
+    assert running.effects()["payments"] == before + 1
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy", "2026-07-28"])
+def test_the_official_client_answers_a_question(running: Shop, mode: str) -> None:
+    """On the stream of the call in 2025-11-25, and with a second call in 2026-07-28; with a key as without one."""
+    asked = []
+
+    async def answer(context: object, params: mcp_types.ElicitRequestParams) -> mcp_types.ElicitResult:
+        asked.append(params.message)
+        return mcp_types.ElicitResult(action="accept", content={"name": "Alice"})
+
+    async def converse() -> None:
+        async with (
+            httpx2.AsyncClient(headers={"Authorization": "Bearer demo-alice"}) as http,
+            Client(
+                streamable_http_client(running.url, http_client=http), mode=mode, elicitation_callback=answer
+            ) as client,
+        ):
+            greeted = await client.call_tool("greet", meta={"django-mcp-idem/idempotencyKey": f"greet {mode}"})
+            assert greeted.content[0].text == "Hello, Alice!"
+
+    asyncio.run(converse())
+    assert asked == ["What is your name?"]
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy", "2026-07-28"])

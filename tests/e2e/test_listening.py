@@ -14,10 +14,10 @@ import httpx
 import pytest
 
 from tests import wire
-from tests.e2e.servers import Shop, announce, shop
+from tests.e2e.servers import FOUR_WORKERS, Shop, announce, shop
 from tests.services import redis_url
 
-ASGI = ["uvicorn"]
+ASGI = ["uvicorn", FOUR_WORKERS]
 
 
 @pytest.fixture(params=ASGI)

@@ -177,6 +177,16 @@ def test_a_client_is_asked_for_nothing_that_it_does_not_support(version: str) ->
     run(scenario)
 
 
+def test_a_client_of_an_unknown_session_is_asked_for_nothing(version: str) -> None:
+    """What it supports was said in that session."""
+
+    async def scenario() -> None:
+        error = json.loads(await read(await post(*call(version, "stale", None))))["error"]
+        assert error["data"] == {"requiredCapabilities": {"elicitation": {}}}
+
+    run(scenario)
+
+
 def test_under_wsgi_nothing_can_be_asked(version: str, client: Client) -> None:
     """And the caller is told so."""
     params = {
