@@ -25,7 +25,7 @@ from mcp_types import (
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from .idempotency.keys import digest
-from .shared import get_shared_cache
+from .shared import get_shared_store
 
 logger = logging.getLogger(__name__)
 
@@ -93,7 +93,7 @@ async def set_level(level: LoggingLevel, ctx: ServerRequestContext[Any, Any]) ->
     """Remember the level from which on the client of a session wants log messages (before 2026-07-28)."""
     session = ctx.lifespan_context.session
     if session is not None:
-        await sync_to_async(get_shared_cache().set)(_name(session), level, _SECONDS)
+        await sync_to_async(get_shared_store().set)(_name(session), level, _SECONDS)
 
 
 _SECONDS = 24 * 60 * 60
@@ -105,7 +105,7 @@ async def _wanted_levels(ctx: ServerRequestContext[Any, Any]) -> tuple[LoggingLe
         level = (ctx.meta or {}).get(LOG_LEVEL_META_KEY)
         return _from(level) if level in LEVELS else ()
     session = ctx.lifespan_context.session
-    level = None if session is None else await sync_to_async(get_shared_cache().get)(_name(session))
+    level = None if session is None else await sync_to_async(get_shared_store().get)(_name(session))
     return LEVELS if level is None else _from(level)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,8 +23,10 @@ from mcp.shared.subscriptions import (
 from .auth.callers import Caller
 from .idempotency.keys import digest
 from .registry import Site
-from .shared import get_shared_cache
+from .shared import StoreUnavailable, get_shared_store
 from .visits import Context
+
+logger = logging.getLogger(__name__)
 
 JSON = dict[str, Any]
 
@@ -37,7 +40,7 @@ class Subscription:
     """What a client is told of on one stream.
 
     Attributes:
-        wants: Whether it asked for a change. Reads the shared cache.
+        wants: Whether it asked for a change. Reads the shared store.
         site: The endpoint.
         acknowledgement: What the stream begins with, if anything.
         meta: What each notification has in its ``_meta``.
@@ -89,12 +92,12 @@ class Subscriptions:
 
     async def subscribe(self, ctx: Context, params: mcp_types.SubscribeRequestParams) -> mcp_types.EmptyResult:
         """Answer ``resources/subscribe`` (before 2026-07-28): its session is told on the stream that it opens."""
-        await sync_to_async(get_shared_cache().set)(_name(_session(ctx), params.uri), True, _SECONDS)
+        await sync_to_async(get_shared_store().set)(_name(_session(ctx), params.uri), True, _SECONDS)
         return mcp_types.EmptyResult()
 
     async def unsubscribe(self, ctx: Context, params: mcp_types.UnsubscribeRequestParams) -> mcp_types.EmptyResult:
         """Answer ``resources/unsubscribe`` (before 2026-07-28)."""
-        await sync_to_async(get_shared_cache().delete)(_name(_session(ctx), params.uri))
+        await sync_to_async(get_shared_store().delete)(_name(_session(ctx), params.uri))
         return mcp_types.EmptyResult()
 
 
@@ -121,7 +124,11 @@ def subscription_of_session(site: Site, session: str | None) -> Subscription:
 def _is_subscribed(session: str | None, change: ServerEvent) -> bool:
     if not isinstance(change, ResourceUpdated):
         return True
-    return session is not None and get_shared_cache().get(_name(session, change.uri)) is not None
+    try:
+        return session is not None and get_shared_store().get(_name(session, change.uri)) is not None
+    except StoreUnavailable:
+        logger.warning("Whether a client subscribed to %s could not be told, so it is not told.", change.uri)
+        return False
 
 
 def _what_is_told(asked: mcp_types.SubscriptionFilter) -> mcp_types.SubscriptionFilter:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -41,6 +42,7 @@ from ..auth.tokens import authenticate
 from ..conf import get_settings
 from ..protocol import get_server
 from ..registry import Site
+from ..shared import StoreUnavailable
 from ..subscriptions import Subscription, subscription_of_session
 from ..visits import Visit
 from . import origins
@@ -50,6 +52,8 @@ from .questions import Question, answer
 from .recordings import Recording, Resumed
 from .session import connection_of, session_id, takes_priming
 from .streams import Response, respond, stream
+
+logger = logging.getLogger(__name__)
 
 Headers = Mapping[str, str]
 View = Callable[[HttpRequest], Coroutine[Any, Any, Response]]
@@ -82,7 +86,11 @@ def make_view(site: Site) -> View:
         answer_to = answers.get(str(request.method))
         if answer_to is None:
             return HttpResponseNotAllowed(answers)
-        return await respond(request, lambda outlet: answer_to(site, request, outlet))
+        try:
+            return await respond(request, lambda outlet: answer_to(site, request, outlet))
+        except StoreUnavailable as error:
+            logger.warning("A stream could not be resumed, or an answer not be passed on. %s", error)
+            return HttpResponse(status=503)
 
     endpoint.login_required = False  # type: ignore[attr-defined]  # read by LoginRequiredMiddleware
     for alias in settings.DATABASES:

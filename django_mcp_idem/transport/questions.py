@@ -1,7 +1,7 @@
 """Questions to the client in mid-call, as the handshake versions ask them: on the stream of the call.
 
 The client sends the answer in a request of its own, which may reach another process. So it is left in the shared
-cache, under an identifier that nobody can guess, for the process that asks.
+store, under an identifier that nobody can guess, for the process that asks.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from asgiref.sync import sync_to_async
@@ -17,7 +18,7 @@ from mcp_types import INTERNAL_ERROR, REQUEST_TIMEOUT
 
 from ..auth.callers import Caller
 from ..idempotency.keys import digest
-from ..shared import get_shared_cache
+from ..shared import SharedStore, StoreUnavailable, get_shared_store
 from .exchange import JSON, Outlet
 
 _PREFIX = "mcp-idem-"
@@ -44,26 +45,35 @@ class Question:
         Raises:
             MCPError: The client answered with an error, went away, or did not answer in time.
         """
-        store = get_shared_cache()
+        store = get_shared_store()
         await sync_to_async(store.set)(self._name, _UNANSWERED, seconds)
         try:
             outlet.send({"jsonrpc": "2.0", "id": self.id, "method": method, "params": dict(params or {})})
             async with asyncio.timeout(seconds):
-                while (answer := await sync_to_async(store.get)(self._name)) == _UNANSWERED:
+                while (answer := await sync_to_async(_get)(store, self._name)) == _UNANSWERED:
                     if outlet.closed:
                         raise MCPError(INTERNAL_ERROR, "The client went away before it answered.")
                     await asyncio.sleep(_POLL_SECONDS)
         except TimeoutError:
             raise MCPError(REQUEST_TIMEOUT, "The client did not answer in time.") from None
         finally:
-            await sync_to_async(store.delete)(self._name)
+            with suppress(StoreUnavailable):
+                await sync_to_async(store.delete)(self._name)
         return _result(answer)
+
+
+def _get(store: SharedStore, name: str) -> Any:
+    # A server that is away for a moment has lost no answer.
+    try:
+        return store.get(name)
+    except StoreUnavailable:
+        return _UNANSWERED
 
 
 def answer(caller: Caller, endpoint: str, message: JSON) -> None:
     """Leave an answer for the process that asked. One that nobody asked for is dropped."""
     name = _name(caller, endpoint, str(message.get("id")))
-    store = get_shared_cache()
+    store = get_shared_store()
     if store.get(name) == _UNANSWERED:
         store.set(name, message, _SECONDS_TO_FETCH)
 

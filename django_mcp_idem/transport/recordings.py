@@ -1,6 +1,6 @@
 """The events of a stream, kept for a while for a client of the handshake versions that lost it and comes back.
 
-They lie in the shared cache, so that it may come back to another process. What they are kept under cannot be guessed,
+They lie in the shared store, so that it may come back to another process. What they are kept under cannot be guessed,
 and belongs to the caller.
 """
 
@@ -10,14 +10,16 @@ import asyncio
 import logging
 import secrets
 from collections.abc import AsyncGenerator, Callable
+from contextlib import suppress
 from functools import partial
+from typing import Any
 
 from asgiref.sync import sync_to_async
 
 from ..auth.callers import Caller
 from ..conf import get_settings
 from ..idempotency.keys import digest
-from ..shared import get_shared_cache
+from ..shared import StoreUnavailable, get_shared_store
 from .events import ALIVE, QUIET_SECONDS, event, priming_event
 
 logger = logging.getLogger(__name__)
@@ -67,11 +69,12 @@ class Recording:
     async def stay(self) -> None:
         """Keep what there is for longer."""
         if self.goes_on:
-            await self._attempt(lambda: get_shared_cache().touch(self._name(self._next - 1), KEPT_SECONDS))
+            await self._attempt(lambda: get_shared_store().touch(self._name(self._next - 1), KEPT_SECONDS))
 
     async def _keep(self, data: bytes | None) -> str | None:
         number = self._next
-        await self._attempt(lambda: get_shared_cache().set(self._name(number), (data,), KEPT_SECONDS))
+        kept = None if data is None else data.decode()
+        await self._attempt(lambda: get_shared_store().set(self._name(number), {"data": kept}, KEPT_SECONDS))
         if self._failed:
             return None
         self._next += 1
@@ -83,8 +86,8 @@ class Recording:
             return
         try:
             await sync_to_async(act, thread_sensitive=False)()
-        except Exception:
-            logger.warning("The events of a stream could not be kept, so it cannot be resumed.", exc_info=True)
+        except StoreUnavailable as error:
+            logger.warning("The events of a stream could not be kept, so it cannot be resumed. %s", error)
             self._failed = True
 
 
@@ -103,7 +106,11 @@ class Resumed:
         self._name = partial(_name, caller, endpoint, self._stream)
 
     async def exists(self) -> bool:
-        """Whether the event is one that was sent to this caller, not too long ago."""
+        """Whether the event is one that was sent to this caller, not too long ago.
+
+        Raises:
+            StoreUnavailable: That cannot be told now.
+        """
         return self._number >= 0 and await self._get(self._number) is not None
 
     async def __aiter__(self) -> AsyncGenerator[bytes, None]:
@@ -113,13 +120,12 @@ class Resumed:
         pause = _POLL_SECONDS
         # Longer than that no body runs, so its process has ended.
         while clock() - begun < get_settings().MAX_RUNTIME.total_seconds():
-            kept = await self._get(self._number + 1)
+            kept = await self._get_if_possible(self._number + 1)
             if kept is not None:
-                (data,) = kept
-                if data is None:
+                if kept["data"] is None:
                     return
                 self._number += 1
-                yield event(data, f"{self._stream}.{self._number}")
+                yield event(kept["data"].encode(), f"{self._stream}.{self._number}")
                 told, pause = clock(), _POLL_SECONDS
                 continue
             if clock() - told > QUIET_SECONDS:
@@ -128,11 +134,15 @@ class Resumed:
             await asyncio.sleep(pause)
             pause = min(2 * pause, _MAX_POLL_SECONDS)
 
-    async def _get(self, number: int) -> tuple[bytes | None] | None:
-        name = self._name(number)
-        found: tuple[bytes | None] | None = await sync_to_async(
-            lambda: get_shared_cache().get(name), thread_sensitive=False
-        )()
+    async def _get_if_possible(self, number: int) -> dict[str, Any] | None:
+        with suppress(StoreUnavailable):
+            return await self._get(number)
+        return None
+
+    async def _get(self, number: int) -> dict[str, Any] | None:
+        found: dict[str, Any] | None = await sync_to_async(get_shared_store().get, thread_sensitive=False)(
+            self._name(number)
+        )
         return found
 
 

@@ -24,8 +24,9 @@ from django_mcp_idem.idempotency.keys import Identity, Scope
 from django_mcp_idem.idempotency.locks import Holder, RedisLock
 from django_mcp_idem.models import IdempotencyRecord
 from django_mcp_idem.testing import mcp_client
+from tests import loops, wire
 from tests.app.models import Effect
-from tests.factories import RecordFactory
+from tests.factories import RecordFactory, TokenFactory
 from tests.services import start_redis
 from tests.threads import elsewhere
 
@@ -241,3 +242,56 @@ def test_changes_of_other_processes_are_told_again_when_redis_is_back(
     finally:
         leave()
     assert sum("go unnoticed" in record.message for record in caplog.records) == 1
+
+
+def test_a_stream_does_not_wait_for_a_redis_that_hangs(user: User, redis_server: subprocess.Popen[bytes]) -> None:
+    """R26: it is sent all the same, and cannot be resumed."""
+    TokenFactory(user=user, text="t")
+    params = {**wire.call_params("reports", {}, "2025-11-25"), "_meta": {"progressToken": 7}}
+    body, headers = wire.message("tools/call", params), wire.headers("t", "tools/call", None, "2025-11-25")
+    redis_server.send_signal(signal.SIGSTOP)
+    began = time.monotonic()
+
+    async def scenario() -> None:
+        stream = await loops.read(await loops.post(body, headers))
+        *reports, reply = wire.messages(stream)
+        assert [report["params"]["progress"] for report in reports if "progress" in report["params"]] == [1, 2.5]
+        assert reply["result"]["isError"] is False
+        assert all("id" not in event for event in wire.events(stream))
+        resumed = await loops.get({**headers, "Last-Event-ID": "stream.0"})
+        assert resumed.status_code == 503
+
+    loops.run(scenario)
+    redis_server.send_signal(signal.SIGCONT)
+    assert time.monotonic() - began < 10
+
+
+def test_a_question_outlives_a_redis_that_is_away_for_a_moment(
+    user: User, redis_server: subprocess.Popen[bytes]
+) -> None:
+    """R26: where it has lost nothing."""
+    TokenFactory(user=user, text="t")
+    version = "2025-11-25"
+    client = {
+        "protocolVersion": version,
+        "capabilities": {"elicitation": {}},
+        "clientInfo": {"name": "c", "version": ""},
+    }
+    body = wire.message("tools/call", wire.call_params("asks_for_name", {"label": "a"}, version))
+
+    async def scenario() -> None:
+        begun = await loops.post(wire.message("initialize", client), wire.headers("t", "initialize", None, version))
+        headers = {**wire.headers("t", "tools/call", None, version), "Mcp-Session-Id": begun["Mcp-Session-Id"]}
+        response = await loops.post(body, headers)
+        parts = aiter(response)
+        events = [wire.events(await anext(parts))[0], wire.events(await anext(parts))[0]]
+        question = json.loads(events[1]["data"])
+        redis_server.send_signal(signal.SIGSTOP)
+        answer = {"jsonrpc": "2.0", "id": question["id"], "result": {"action": "accept", "content": {"name": "Alice"}}}
+        assert (await loops.post(json.dumps(answer).encode(), headers)).status_code == 503
+        redis_server.send_signal(signal.SIGCONT)
+        assert (await loops.post(json.dumps(answer).encode(), headers)).status_code == 202
+        last = b"".join([part async for part in parts])
+        assert wire.messages(last)[-1]["result"]["content"][0]["text"] == "Alice for a"
+
+    loops.run(scenario)
