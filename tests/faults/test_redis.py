@@ -236,12 +236,13 @@ def test_changes_of_other_processes_are_told_again_when_redis_is_back(
                 Redis(port=port).publish(channel, json.dumps(change))
                 time.sleep(0.05)
             assert told.get() == PromptsListChanged()
+            assert sum("go unnoticed" in record.message for record in caplog.records) == 1
         finally:
+            leave()
             again.kill()
             again.wait()
     finally:
         leave()
-    assert sum("go unnoticed" in record.message for record in caplog.records) == 1
 
 
 def test_a_stream_does_not_wait_for_a_redis_that_hangs(user: User, redis_server: subprocess.Popen[bytes]) -> None:
