@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import secrets
 from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
@@ -25,6 +26,8 @@ from .events import ALIVE, QUIET_SECONDS, event, priming_event
 logger = logging.getLogger(__name__)
 
 KEPT_SECONDS = 10 * 60
+# Python refuses to read numbers of thousands of digits.
+_NUMBER = re.compile(r"[0-9]{1,9}")
 _POLL_SECONDS = 0.05
 _MAX_POLL_SECONDS = 1.0
 
@@ -102,7 +105,7 @@ class Resumed:
 
     def __init__(self, caller: Caller, endpoint: str, event_id: str) -> None:
         self._stream, _, number = event_id.rpartition(".")
-        self._number = int(number) if number.isdecimal() else -1
+        self._number = int(number) if _NUMBER.fullmatch(number) else -1
         self._name = partial(_name, caller, endpoint, self._stream)
 
     async def exists(self) -> bool:
@@ -118,7 +121,7 @@ class Resumed:
         yield ALIVE
         told = begun = clock()
         pause = _POLL_SECONDS
-        # Longer than that no body runs, so its process has ended.
+        # Its process may have ended. A client whose call runs for longer than others may comes back once more.
         while clock() - begun < get_settings().MAX_RUNTIME.total_seconds():
             kept = await self._get_if_possible(self._number + 1)
             if kept is not None:

@@ -300,6 +300,7 @@ def test_under_wsgi_nobody_listens(client: Client) -> None:
         ({"MCP-Protocol-Version": wire.MODERN}, 405),
         ({"Last-Event-ID": "made-up.0"}, 404),
         ({"Last-Event-ID": "nonsense"}, 404),
+        ({"Last-Event-ID": "made-up." + "9" * 5000}, 404),
         ({"Origin": "https://evil.example"}, 403),
     ],
 )
