@@ -150,7 +150,7 @@ class RecordedEvents:
         self._parts: asyncio.Queue[bytes | None] = asyncio.Queue()
         self._left = False
         self._begun = False
-        self._task = _in_the_background(self._write(first))
+        _in_the_background(self._write(first))
 
     async def __aiter__(self) -> AsyncGenerator[bytes, None]:
         self._begun = True
@@ -161,9 +161,9 @@ class RecordedEvents:
             self._left = True
 
     def close(self) -> None:
-        """Called by Django when the response has ended. One that did not begin cannot be come back to."""
+        """Called by Django when the response has ended. One without a first event cannot be come back to."""
         self._left = True
-        if not self._begun:
+        if not self._begun or not self._recording.goes_on:
             self._answering.cancel()
 
     async def _write(self, coming: Coming) -> None:
@@ -192,12 +192,11 @@ class RecordedEvents:
 _background: set[asyncio.Task[None]] = set()
 
 
-def _in_the_background(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+def _in_the_background(work: Coroutine[Any, Any, None]) -> None:
     # The event loop alone would let it be collected.
     task = asyncio.ensure_future(work)
     _background.add(task)
     task.add_done_callback(_background.discard)
-    return task
 
 
 def _text(message: JSON) -> bytes:

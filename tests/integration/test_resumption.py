@@ -191,3 +191,27 @@ def test_without_redis_a_stream_is_sent_all_the_same(settings: DjangoSettings) -
         assert reply["result"]["isError"] is False
 
     run(scenario)
+
+
+@pytest.mark.parametrize("shared_cache", ["locks"], indirect=True)
+def test_without_redis_a_client_that_hangs_up_has_cancelled(settings: DjangoSettings) -> None:
+    """R24: nobody can come back to it."""
+    location = f"redis://127.0.0.1:{free_port()}/0"
+    settings.CACHES = {**settings.CACHES, "locks": {**settings.CACHES["locks"], "LOCATION": location}}
+    cancelled = asyncio.Event()
+
+    async def wait() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+
+    mcp_tools.wait_for[:] = [wait]
+
+    async def scenario() -> None:
+        broken = await begin("waits_external", PRIMED, label="a")
+        await anext(aiter(broken))
+        broken.close()
+        await asyncio.wait_for(cancelled.wait(), timeout=10)
+
+    run(scenario)
