@@ -50,9 +50,7 @@ def announce(site: str, change: ServerEvent, *, using: str | None = None) -> Non
 
 
 def listen(site: str, listener: Listener) -> Callable[[], None]:
-    """Have changes of a site told to ``listener``, in whatever thread they are learnt in.
-
-    Waits, for as long as the setting ``LOCK_TIMEOUT`` at most, until those of other processes are told too.
+    """Have changes of a site told to ``listener``, in whatever thread they are learnt in. Does not wait.
 
     Returns:
         What ends it.
@@ -62,6 +60,13 @@ def listen(site: str, listener: Listener) -> Callable[[], None]:
     if relay is not None:
         relay.follow()
     return leave
+
+
+def wait_for_other_processes() -> None:
+    """Wait until changes of other processes are told too, for as long as the setting ``LOCK_TIMEOUT`` at most."""
+    relay = get_relay()
+    if relay is not None:
+        relay.wait_until_read()
 
 
 def _tell(site: str, change: ServerEvent) -> None:
@@ -133,6 +138,9 @@ class Relay:
                 self._subscribed.clear()
                 self._reader = threading.Thread(target=self._read, name="mcp-idem-changes", daemon=True)
                 self._reader.start()
+
+    def wait_until_read(self) -> None:
+        """Wait until what other processes publish is read, for as long as the setting ``LOCK_TIMEOUT`` at most."""
         self._subscribed.wait(get_settings().LOCK_TIMEOUT.total_seconds())
 
     @property
@@ -150,7 +158,7 @@ class Relay:
                 time.sleep(_RETRY_SECONDS)
 
     def _pass_on(self) -> None:
-        with patient_client(self._alias).pubsub() as channel:  # type: ignore[no-untyped-call]
+        with patient_client(self._alias).pubsub() as channel:  # type: ignore[no-untyped-call]  # redis has no hints
             channel.subscribe(self._channel)
             while self._is_wanted():
                 message = channel.get_message(timeout=_WAKE_SECONDS)

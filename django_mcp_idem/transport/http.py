@@ -43,7 +43,7 @@ from ..conf import get_settings
 from ..protocol import get_server
 from ..registry import Site
 from ..shared import StoreUnavailable
-from ..subscriptions import Subscription, subscription_of_session
+from ..subscriptions import subscription_of_session
 from ..visits import Visit
 from . import origins
 from .exchange import JSON, Ask, Outlet, Reply, error_reply, no_outlet, serve
@@ -114,13 +114,7 @@ async def _open_stream(site: Site, request: HttpRequest, outlet: Outlet) -> Resp
         resumed = Resumed(caller, site.name, last_event_id)
         return stream(resumed) if await resumed.exists() else HttpResponse(status=404)
     subscription = subscription_of_session(site, headers.get(SESSION_HEADER.lower()))
-    return await _listen(request, subscription, last=None)
-
-
-async def _listen(request: HttpRequest, subscription: Subscription, *, last: JSON | None) -> Response:
-    listening = Listening(request, subscription, last=last)
-    await sync_to_async(listening.begin)()
-    return stream(listening)
+    return stream(Listening(request, subscription, last=None))
 
 
 async def _answer(site: Site, request: HttpRequest, outlet: Outlet) -> Response:
@@ -237,7 +231,7 @@ async def _answer_modern(post: _Post, message: Any) -> Response:
     connection = Connection.from_envelope(route.protocol_version, route.client_info, route.client_capabilities)
     reply = await post.serve(request, connection)
     if post.visit.subscription is not None:
-        return await _listen(post.request, post.visit.subscription, last=reply.message)
+        return stream(Listening(post.request, post.visit.subscription, last=reply.message))
     # At 400 and above the TypeScript clients lose an error's data, which a refused caller needs.
     return _json(reply.message, status=200 if reply.refused else _status(reply))
 

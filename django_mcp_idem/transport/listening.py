@@ -16,7 +16,7 @@ from mcp.shared.subscriptions import ServerEvent
 from .. import jsontext
 from ..auth.callers import Unauthenticated
 from ..auth.tokens import authenticate
-from ..changes import listen
+from ..changes import listen, wait_for_other_processes
 from ..idempotency.shutdown import on_shutdown, watch_for_shutdown
 from ..subscriptions import Subscription
 from . import events
@@ -46,15 +46,13 @@ class Listening:
         self._ended = False
         self._leave: Callable[[], None] = lambda: None
 
-    def begin(self) -> None:
-        """Listen from now on. Waits a moment for the changes of other processes."""
-        self._leave = listen(self._subscription.site.name, self._note)
-        _open.add(self)
-
     async def __aiter__(self) -> AsyncGenerator[bytes, None]:
         watch_for_shutdown()
         on_shutdown(_end_all)
         try:
+            self._leave = listen(self._subscription.site.name, self._note)
+            _open.add(self)
+            await self._loop.run_in_executor(None, wait_for_other_processes)
             first = self._subscription.acknowledgement
             yield events.ALIVE if first is None else _event(first)
             while not self._ended:

@@ -221,6 +221,7 @@ def test_changes_of_other_processes_are_told_again_when_redis_is_back(
     port = get_redis_connection("own").connection_pool.connection_kwargs["port"]
     told: Queue[Any] = Queue()
     leave = changes.listen("mcp", told.put)
+    changes.wait_for_other_processes()
     try:
         redis_server.kill()
         redis_server.wait()

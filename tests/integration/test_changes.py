@@ -93,8 +93,20 @@ def listening(wanted: dict[str, Any]) -> tuple[bytes, dict[str, str]]:
 
 
 async def open_stream(version: str, session: str) -> AsyncGenerator[dict[str, Any], None]:
-    """The messages of the stream that a client of the handshake versions opens."""
-    return messages(await get({**wire.headers("t", "", None, version), "Mcp-Session-Id": session}))
+    """The messages of the stream that a client of the handshake versions opens, once it is told of changes."""
+    response = await get({**wire.headers("t", "", None, version), "Mcp-Session-Id": session})
+    parts = aiter(response)
+    assert await anext(parts) == events.ALIVE
+
+    async def rest() -> AsyncGenerator[dict[str, Any], None]:
+        try:
+            async for part in parts:
+                for message in wire.messages(part):
+                    yield message
+        finally:
+            response.close()
+
+    return rest()
 
 
 async def ask(version: str, method: str, params: dict[str, Any], session: str | None = None) -> dict[str, Any]:
@@ -333,6 +345,16 @@ def test_a_stream_that_nobody_reads_keeps_each_change_once() -> None:
         await sync_to_async(notify("prompts"))()
         assert await told(stream, 1) == [("prompts/list_changed", None)]
         await stream.aclose()
+
+    run(scenario)
+
+
+def test_nothing_is_left_of_a_stream_that_was_never_begun() -> None:
+    async def scenario() -> None:
+        await post(*listening(EVERYTHING))
+        while any(isinstance(left, Listening) for left in gc.get_objects()):
+            await asyncio.sleep(0.01)
+            gc.collect()
 
     run(scenario)
 
