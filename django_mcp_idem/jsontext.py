@@ -80,6 +80,15 @@ def write(value: Any, *, max_depth: int = MAX_WRITTEN_DEPTH) -> bytes:
     return text
 
 
+def write_message(message: Any) -> bytes:
+    """Write a reply or another message of the protocol, around what ``write`` may have written before.
+
+    Raises:
+        ValueError: As for ``write``.
+    """
+    return write(message, max_depth=MESSAGE_DEPTH)
+
+
 def _write_exactly(value: Any, max_depth: int) -> bytes:
     if _deeper_than(max_depth, value):
         raise ValueError("nested too deeply")

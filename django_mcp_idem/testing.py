@@ -149,7 +149,7 @@ class MCPClient:
             connection=Connection.from_envelope(LATEST_MODERN_VERSION, None, self.capabilities),
             transport=TransportContext(kind="in-process", can_send_request=False),
         )
-        message = json.loads(jsontext.write(reply.message, max_depth=jsontext.MESSAGE_DEPTH))
+        message = json.loads(jsontext.write_message(reply.message))
         if "error" in message:
             raise MCPError(message["error"]["code"], message["error"]["message"], message["error"].get("data"))
         result: dict[str, Any] = message["result"]

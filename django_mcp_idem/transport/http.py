@@ -338,7 +338,7 @@ def _status(reply: Reply) -> int:
 
 
 def _json(message: JSON | list[JSON], *, status: int) -> HttpResponse:
-    body = jsontext.write(message, max_depth=jsontext.MESSAGE_DEPTH)
+    body = jsontext.write_message(message)
     response = HttpResponse(body, content_type="application/json", status=status)
     response["Cache-Control"] = "no-store"
     return response

@@ -86,7 +86,7 @@ def write_line(message: JSONRPCMessage) -> bytes:
         members = error_reply(message.id, message.error).message
     else:
         members = message.model_dump(by_alias=True, exclude_unset=True)
-    return jsontext.write(members, max_depth=jsontext.MESSAGE_DEPTH) + b"\n"
+    return jsontext.write_message(members) + b"\n"
 
 
 class LineWriter:

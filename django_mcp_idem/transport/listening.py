@@ -54,12 +54,12 @@ class Listening:
             _open.add(self)
             await self._loop.run_in_executor(None, wait_for_other_processes)
             first = self._subscription.acknowledgement
-            yield events.ALIVE if first is None else _event(first)
+            yield events.ALIVE if first is None else events.event(jsontext.write_message(first))
             while not self._ended:
                 async for part in self._told():
                     yield part
             if self._last is not None:
-                yield _event(self._last)
+                yield events.event(jsontext.write_message(self._last))
         except Unauthenticated:
             return
         finally:
@@ -77,7 +77,7 @@ class Listening:
         for change in changes:
             message = await self._loop.run_in_executor(_checker(), self._message, change)
             if message is not None:
-                yield _event(message)
+                yield events.event(jsontext.write_message(message))
 
     def _message(self, change: ServerEvent) -> JSON | None:
         try:
@@ -118,7 +118,3 @@ def _end_all() -> None:
 def _checker() -> ThreadPoolExecutor:
     """The one thread that asks the database, however many listen."""
     return ThreadPoolExecutor(1, thread_name_prefix="mcp-idem-listening")
-
-
-def _event(message: JSON) -> bytes:
-    return events.event(jsontext.write(message, max_depth=jsontext.MESSAGE_DEPTH))

@@ -55,7 +55,7 @@ async def _respond_at_once(answer: Answer) -> Response:
     response = await answer(Outlet(lambda message: messages.append(message) if isinstance(message, dict) else None))
     if not messages or isinstance(response, StreamingHttpResponse):
         return response
-    parts = [events.event(text) for text in (*map(_text, messages), response.content) if text]
+    parts = [events.event(text) for text in (*map(jsontext.write_message, messages), response.content) if text]
     return HttpResponse(b"".join(parts), content_type=events.CONTENT_TYPE, headers=events.HEADERS)
 
 
@@ -126,7 +126,7 @@ class Events:
             coming = self._first
             while not isinstance(coming, HttpResponse | StreamingHttpResponse):
                 if not isinstance(coming, CloseStream):
-                    yield events.ALIVE if coming is None else events.event(_text(coming))
+                    yield events.ALIVE if coming is None else events.event(jsontext.write_message(coming))
                 coming = await self._answering.next()
             if isinstance(coming, StreamingHttpResponse):
                 async for part in coming:
@@ -172,7 +172,7 @@ class RecordedEvents:
                 self._send(priming)
             while not isinstance(coming, HttpResponse):
                 if isinstance(coming, dict):
-                    self._send(await self._recording.event(_text(coming)))
+                    self._send(await self._recording.event(jsontext.write_message(coming)))
                 elif coming is None:
                     await self._recording.stay()
                     self._send(events.ALIVE)
@@ -197,7 +197,3 @@ def _in_the_background(work: Coroutine[Any, Any, None]) -> None:
     task = asyncio.ensure_future(work)
     _background.add(task)
     task.add_done_callback(_background.discard)
-
-
-def _text(message: JSON) -> bytes:
-    return jsontext.write(message, max_depth=jsontext.MESSAGE_DEPTH)
