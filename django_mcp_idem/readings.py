@@ -79,9 +79,8 @@ async def _found(site: Site, uri: str, ctx: Context) -> tuple[Resource, Mapping[
     Raises:
         NoContent: There is none.
     """
-    for resource in (*site.resources, *site.templates):
-        arguments = resource.match(uri)
-        if arguments is not None and await visible(resource, ctx) is not None:
+    for resource, arguments in site.matching(uri):
+        if await visible(resource, ctx) is not None:
             return resource, arguments
     raise NoContent(uri)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from functools import cached_property
 from typing import Any, Literal, TypeVar, cast, overload
@@ -158,6 +158,13 @@ class Site(tuple[Sequence[URLPattern], str, str]):
     def templates(self) -> Sequence[Resource]:
         """The registered templates of resources, in the order of their registration."""
         return tuple(resource for resource in self._resources.values() if resource.template is not None)
+
+    def matching(self, uri: str) -> Iterator[tuple[Resource, Mapping[str, Any]]]:
+        """The resources that ``uri`` may name, the one registered with it before templates, with their arguments."""
+        for resource in (*self.resources, *self.templates):
+            arguments = resource.match(uri)
+            if arguments is not None:
+                yield resource, arguments
 
     def get_resource(self, uri: str) -> Resource | None:
         """The resource or the template that was registered with exactly this URI, if there is one."""

@@ -60,8 +60,7 @@ class Subscription:
     def _permits(self, change: ServerEvent, caller: Caller) -> bool:
         # That a resource has changed tells that it is there (R19).
         return not isinstance(change, ResourceUpdated) or any(
-            entry.match(change.uri) is not None and entry.permits(caller.user)
-            for entry in (*self.site.resources, *self.site.templates)
+            resource.permits(caller.user) for resource, _ in self.site.matching(change.uri)
         )
 
 
